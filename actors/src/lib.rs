@@ -1,1 +1,7 @@
-//! placeholder
+//! Tasks, shims, owner sessions and residents: what runs, who owns it, and who is told of its end.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+pub mod limits;
+pub mod shim;
+pub mod sys;
+pub mod task;
