@@ -1,0 +1,1 @@
+//! What this crate asks of the kernel, and its only unsafe code.
