@@ -264,3 +264,58 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeyErr
         source,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut path = dir.path().to_owned();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+        } else {
+            path = PathBuf::from("/");
+        }
+        let found = fs::symlink_metadata(&path).unwrap();
+        let refused = private(&path, &found, FOLDER_MODE);
+        assert!(matches!(refused, Err(KeyError::Foreign { owner, .. }) if owner == found.uid()));
+    }
+
+    #[test]
+    fn a_key_is_read_as_it_was_written() {
+        let secret = SigningKey::from_bytes(&[7; SECRET_KEY_LENGTH]);
+        let key = StoredKey {
+            kid: thumbprint(&secret.verifying_key()),
+            created_at_ms: u64::MAX,
+            secret,
+        };
+        let text = render(&key);
+        let read = parse(text.as_bytes(), &key.kid).unwrap_or_else(|reason| panic!("{reason}"));
+        assert_eq!(read.secret, key.secret);
+        assert_eq!(read.created_at_ms, key.created_at_ms);
+
+        let refused = |text: &str| parse(text.as_bytes(), &key.kid).err();
+        assert_eq!(
+            refused(&text.replace("OKP", "EC")),
+            Some("it is no Ed25519 key")
+        );
+        assert_eq!(
+            parse(text.as_bytes(), "other").err(),
+            Some("it is the key of another file name")
+        );
+        for (from, to) in [
+            (r#","createdAt""#, r#","use":"sig","createdAt""#),
+            (r#""kty":"OKP","#, r#""kty":"OKP","kty":"OKP","#),
+            (r#""kty":"OKP","#, ""),
+        ] {
+            let bad = text.replace(from, to);
+            assert_eq!(
+                refused(&bad),
+                Some("it is no key as weft writes it"),
+                "{to}"
+            );
+        }
+    }
+}
