@@ -82,10 +82,11 @@ impl Keys {
         if kept.len() >= KEYS_MAX {
             return Err(KeyError::TooMany(folder));
         }
+        // First, so that a crash in between does not leave more keys than may be loaded.
+        keyfile::remove(&folder, &outlived)?;
         // The clock may have gone back, yet the newest key must be the newest for every reader.
         let newest = kept.first().map_or(0, |key| key.created_at_ms);
         let made = keyfile::make(&folder, now_ms.max(newest.saturating_add(1)))?;
-        keyfile::remove(&folder, &outlived)?;
         Ok(Self::assemble(dir, made, &kept))
     }
 

@@ -48,5 +48,5 @@ pub use claims::{AccessClaims, GrantClaims};
 pub use error::{Fault, KeyError, Part, Refusal, ScopeError};
 pub use keys::Keys;
 pub use mint::{Token, mint_access, mint_grant};
-pub use scope::{Scope, Scopes};
+pub use scope::{Right, Scope, Scopes};
 pub use verify::{verify_access, verify_grant};

@@ -185,14 +185,14 @@ impl Scopes {
     }
 
     /// Whether one of the scopes allows all of `wanted`.
-    pub fn allow(&self, wanted: &Scope) -> bool {
+    pub fn covers(&self, wanted: &Scope) -> bool {
         self.iter().any(|scope| scope.covers(wanted))
     }
 
     /// Whether a token of these scopes may mint one of `wanted`. Several patterns that only together
     /// make up a wanted one do not count.
-    pub fn cover(&self, wanted: &Self) -> bool {
-        wanted.iter().all(|scope| self.allow(scope))
+    pub fn covers_all(&self, wanted: &Self) -> bool {
+        wanted.iter().all(|scope| self.covers(scope))
     }
 
     /// The scopes with which one can run programs, to be named before a token is made.
@@ -437,13 +437,13 @@ mod tests {
     #[test]
     fn a_token_mints_nothing_wider_than_itself() {
         let own: Scopes = "mesh:read:a.> grants:mint".parse().unwrap();
-        let may = |text: &str| own.cover(&text.parse().unwrap());
+        let may = |text: &str| own.covers_all(&text.parse().unwrap());
         assert!(may("mesh:read:a.b"));
         assert!(may("grants:mint:a mesh:read:a.>"));
         assert!(!may("mesh:read:a.b tasks:read"));
         assert!(!may("admin"));
-        assert!(own.allow(&scope("grants:mint:b")));
-        assert!(!own.allow(&scope("mesh:read:b")));
+        assert!(own.covers(&scope("grants:mint:b")));
+        assert!(!own.covers(&scope("mesh:read:b")));
     }
 
     /// Whether a pattern matches a topic, written another way than the code under test.

@@ -201,8 +201,7 @@ fn rotation_overlaps() {
     assert_eq!(ids(&rotated), [rotated.kid(), home.keys.kid()]);
     assert_eq!(ids(&load(&home).unwrap()), ids(&rotated));
 
-    // The old key's tokens are good under the new keys, the new key signs, and who has not yet
-    // taken the new keys does not know it.
+    // The old key's tokens are good under the new keys, and the new key signs.
     let after = Home {
         keys: rotated,
         ..home
