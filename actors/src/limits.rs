@@ -54,8 +54,16 @@ pub const KEEP_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 pub const HANG_MS_DEFAULT: u64 = 120_000;
 /// Bytes of one argument or environment variable that the kernel takes (MAX_ARG_STRLEN less the NUL).
 pub const ARG_BYTES_MAX: usize = 131_071;
+/// Random characters of a task's id, five bits each: not to be guessed.
+pub const TASK_ID_CHARS: usize = 20;
+/// Random characters of an incarnation.
+pub const INCARNATION_CHARS: usize = 8;
 /// Requests that may wait for one shim's connection before askers wait.
 pub const CONTROL_QUEUE: usize = 64;
+/// Bytes of a shim's first word at most.
+pub const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
+/// Milliseconds a completion grant is valid. A task may run longer: then the node announces its end without it.
+pub const COMPLETION_TTL_MS: u64 = 7 * 24 * 3600 * 1000;
 /// Milliseconds the first retry of an announcement waits; doubles up to the next.
 pub const ANNOUNCE_PAUSE_MS: u64 = 1_000;
 /// The longest pause between two tries to announce an end.
@@ -158,10 +166,16 @@ pub mod shim {
     pub const HOLDER_WAIT_MS: u64 = 10_000;
     /// Milliseconds of a stop after the grace; who lives then is a survivor.
     pub const STOP_CAP_MS: u64 = 5_000;
+    /// Milliseconds in which all of the tree must come to rest before it is killed as it is: one who sleeps in
+    /// the kernel may not stop at all.
+    pub const FREEZE_CAP_MS: u64 = 1_000;
     /// Milliseconds between two rounds of SIGSTOP while one of the signalled still runs.
     pub const FREEZE_PAUSE_MS: u64 = 1;
     /// Milliseconds between two rounds of SIGKILL; most ends are told by SIGCHLD before.
     pub const KILL_PAUSE_MS: u64 = 50;
+
+    /// Rounds in which the processes of a lost task are looked for.
+    pub const LOST_ROUNDS_MAX: usize = 16;
 
     /// Connections that a control socket serves at a time.
     pub const CONNECTIONS_MAX: usize = 64;

@@ -1,0 +1,164 @@
+//! Ends what a lost task left behind, as far as it can be proved to be the task's.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+
+use super::proc;
+use crate::limits::shim::{LOST_ROUNDS_MAX, STOP_CAP_MS};
+use crate::task::wire::Started;
+
+/// What became of a lost task's processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descendants {
+    /// Whatever could be proved to be the task's has ended.
+    Ended,
+    /// Some may live: they are out of sight, or would not end.
+    Unknown,
+}
+
+impl Descendants {
+    /// The name as it stands in records.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Sends SIGKILL to the main process of a lost task, known by pid and birth, and to every process of the same
+/// boot and pid namespace that was born after it and has the task's `WEFT_TASK_ID` in its environment. Waits
+/// for their end, at most some seconds: not for an async thread.
+///
+/// To be called only when the task is proved lost. Another weft, and its own tasks, are not touched: they do
+/// not carry this task's id, and a holder of a `node.lock` or `shim.lock` is passed over.
+pub fn kill_lost_task(task_id: &str, started: &Started) -> io::Result<Descendants> {
+    if proc::boot_id()? != started.boot_id {
+        // Nothing outlives the boot that it ran in.
+        return Ok(Descendants::Ended);
+    }
+    let namespace = proc::pid_namespace()?;
+    if namespace != started.pid_ns {
+        return Ok(Descendants::Unknown);
+    }
+    for _ in 0..LOST_ROUNDS_MAX {
+        let remains = find(task_id, started, namespace);
+        if remains.is_empty() {
+            return Ok(Descendants::Ended);
+        }
+        // All are signalled before one is waited for: a parent that lives might start more.
+        let sent: Vec<_> = remains
+            .iter()
+            .map(|pidfd| proc::signal_process(pidfd, Signal::KILL))
+            .collect();
+        if sent.iter().any(Result::is_err) || !remains.iter().all(wait_for_end) {
+            return Ok(Descendants::Unknown);
+        }
+    }
+    Ok(Descendants::Unknown)
+}
+
+fn find(task_id: &str, started: &Started, namespace: u64) -> Vec<OwnedFd> {
+    let entry = format!("WEFT_TASK_ID={task_id}");
+    let is_task_s = |pid: u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|it| it == entry.as_bytes())
+    };
+    let mut remains = Vec::new();
+    for pid in proc::all_pids() {
+        let Some(stat) = proc::stat_of(pid) else {
+            continue;
+        };
+        let is_main = pid == started.pid && stat.birth == started.birth;
+        if stat.is_ended() || stat.birth < started.birth || pid == std::process::id() {
+            continue;
+        }
+        if !is_main
+            && (!is_task_s(pid) || namespace_of(pid) != Some(namespace) || proc::is_weft(pid))
+        {
+            continue;
+        }
+        // Invariant: opened, and only then proved once more, so that the proof is of what is signalled.
+        if let Some(pidfd) = proc::open_process(pid, stat.birth)
+            && (is_main || is_task_s(pid))
+        {
+            remains.push(pidfd);
+        }
+    }
+    remains
+}
+
+fn namespace_of(pid: u32) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(format!("/proc/{pid}/ns/pid"))
+        .ok()
+        .map(|it| it.ino())
+}
+
+fn wait_for_end(pidfd: &OwnedFd) -> bool {
+    let patience = Timespec {
+        tv_sec: (STOP_CAP_MS / 1000) as i64,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    matches!(rustix::event::poll(&mut fds, Some(&patience)), Ok(1..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn started(child: &Child) -> Started {
+        Started {
+            pid: child.id(),
+            birth: proc::birth_of(child.id()).unwrap(),
+            boot_id: proc::boot_id().unwrap(),
+            pid_ns: proc::pid_namespace().unwrap(),
+            started_at: 0,
+            shim: 0,
+        }
+    }
+
+    fn sleeper(task_id: &str) -> Child {
+        Command::new("sleep")
+            .arg("60")
+            .env("WEFT_TASK_ID", task_id)
+            .spawn()
+            .unwrap()
+    }
+
+    #[test]
+    fn main_and_what_carries_the_id_end_and_a_stranger_lives() {
+        let id = format!("t-lost-{}", std::process::id());
+        let (mut main, mut other, mut stranger) = (sleeper(&id), sleeper(&id), sleeper("t-else"));
+        assert_eq!(
+            kill_lost_task(&id, &started(&main)).unwrap(),
+            Descendants::Ended
+        );
+        assert!(!main.wait().unwrap().success());
+        assert!(!other.wait().unwrap().success());
+        assert!(stranger.try_wait().unwrap().is_none());
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
+
+    #[test]
+    fn a_recycled_pid_is_not_signalled() {
+        let mut stranger = sleeper("t-else");
+        let mut record = started(&stranger);
+        record.birth -= 1;
+        assert_eq!(
+            kill_lost_task("t-recycled", &record).unwrap(),
+            Descendants::Ended
+        );
+        assert!(stranger.try_wait().unwrap().is_none());
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
+}
