@@ -1,6 +1,6 @@
 //! Why the mesh refuses, one variant a reason.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A refusal or failure of the mesh. Each message says what to do.
 ///
@@ -253,8 +253,21 @@ impl MeshError {
         )
     }
 
+    /// Names the file that SQLite found damaged, which its own errors do not.
+    pub(crate) fn at(self, file: &Path) -> Self {
+        match self {
+            Self::StoreCorrupt { path, detail } if path.as_os_str().is_empty() => {
+                Self::StoreCorrupt {
+                    path: file.to_owned(),
+                    detail,
+                }
+            }
+            other => other,
+        }
+    }
+
     /// The failure of a system call on a file of the store.
-    pub(crate) fn io(what: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
+    pub(crate) fn io(what: &str, path: &Path, error: &std::io::Error) -> Self {
         Self::StoreFailed {
             detail: format!("{what} {}: {error}", path.display()),
         }

@@ -117,6 +117,33 @@ impl Draft {
         }
     }
 
+    /// Sets whom it is meant for.
+    #[must_use]
+    pub fn with_to(self, to: impl Into<String>) -> Self {
+        Self {
+            to: Some(to.into()),
+            ..self
+        }
+    }
+
+    /// Sets the grant it is posted with.
+    #[must_use]
+    pub fn with_grant_id(self, grant_id: impl Into<String>) -> Self {
+        Self {
+            grant_id: Some(grant_id.into()),
+            ..self
+        }
+    }
+
+    /// Sets until when the id is remembered at least, in epoch milliseconds.
+    #[must_use]
+    pub fn with_id_kept_until(self, until: u64) -> Self {
+        Self {
+            keep_id_until: Some(until),
+            ..self
+        }
+    }
+
     /// Marks the draft as coming from outside, and so as untrusted.
     #[must_use]
     pub fn external(self) -> Self {
@@ -153,9 +180,11 @@ impl Draft {
         {
             return Err(MeshError::IdReserved { id: id.to_string() });
         }
-        let at_most = |field, size, limit| match size > limit {
-            true => Err(MeshError::PayloadTooLarge { field, size, limit }),
-            false => Ok(()),
+        let at_most = |field, size, limit| {
+            if size > limit {
+                return Err(MeshError::PayloadTooLarge { field, size, limit });
+            }
+            Ok(())
         };
         at_most("from", self.from.len(), PARTY_BYTES_MAX)?;
         at_most(
@@ -202,7 +231,6 @@ pub struct Event {
 
 /// The answer to a publish: the event as the log holds it.
 #[derive(Debug, Clone)]
-#[must_use]
 pub struct Appended {
     /// The event; for a duplicate with the sequence and time of the first.
     pub event: Event,
@@ -212,7 +240,6 @@ pub struct Appended {
 
 /// The answer to a post with a grant.
 #[derive(Debug, Clone)]
-#[must_use]
 pub struct Posted {
     /// The event and whether it was there before.
     pub appended: Appended,

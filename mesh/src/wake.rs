@@ -64,9 +64,11 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn watch(self: &Arc<Self>, patterns: &[Pattern]) -> Watcher {
-        let interest = |pattern: &Pattern| match pattern.is_exact() {
-            true => Interest::Topic(pattern.as_str().into()),
-            false => Interest::Wild(pattern.clone()),
+        let interest = |pattern: &Pattern| {
+            if pattern.is_exact() {
+                return Interest::Topic(pattern.as_str().into());
+            }
+            Interest::Wild(pattern.clone())
         };
         self.register(patterns.iter().map(interest).collect())
     }

@@ -1,0 +1,168 @@
+//! A bounded queue from async callers to threads: callers wait when it is full, threads wait when it is empty.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Semaphore;
+
+use crate::error::MeshError;
+
+/// Items are weighed in units, so that the bound is one of memory rather than of number.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    line: Mutex<Line<T>>,
+    arrived: Condvar,
+    room: Semaphore,
+}
+
+#[derive(Debug)]
+struct Line<T> {
+    items: VecDeque<(T, u32)>,
+    sleepers: usize,
+    closed: bool,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new(units: usize) -> Self {
+        let line = Line {
+            items: VecDeque::new(),
+            sleepers: 0,
+            closed: false,
+        };
+        Self {
+            line: Mutex::new(line),
+            arrived: Condvar::new(),
+            room: Semaphore::new(units),
+        }
+    }
+
+    /// Puts an item in line, waiting for room.
+    pub(super) async fn push(&self, item: T, units: u32) -> Result<(), MeshError> {
+        let room = self
+            .room
+            .acquire_many(units)
+            .await
+            .map_err(|_| MeshError::StoreClosed)?;
+        room.forget();
+        self.enter(item, units)
+    }
+
+    /// Puts an item in line at once. The number of threads that block bounds these.
+    pub(super) fn push_blocking(&self, item: T) -> Result<(), MeshError> {
+        self.enter(item, 0)
+    }
+
+    fn enter(&self, item: T, units: u32) -> Result<(), MeshError> {
+        let mut line = self.lock();
+        if line.closed {
+            return Err(MeshError::StoreClosed);
+        }
+        line.items.push_back((item, units));
+        let is_awaited = line.sleepers > 0;
+        drop(line);
+        if is_awaited {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Waits for an item. None once the queue is closed and empty.
+    pub(super) fn pop(&self) -> Option<T> {
+        let mut line = self.wait_for_item();
+        let (item, units) = line.items.pop_front()?;
+        drop(line);
+        self.room.add_permits(units as usize);
+        Some(item)
+    }
+
+    /// Waits for items and takes as many as the bounds allow, at least one. False once closed and empty.
+    pub(super) fn pop_many(&self, items_max: usize, units_max: usize, into: &mut Vec<T>) -> bool {
+        let mut line = self.wait_for_item();
+        let mut taken = 0;
+        while into.len() < items_max {
+            match line.items.front() {
+                Some((_, units)) if into.is_empty() || taken + *units as usize <= units_max => {
+                    taken += *units as usize;
+                }
+                _ => break,
+            }
+            into.extend(line.items.pop_front().map(|(item, _)| item));
+        }
+        drop(line);
+        self.room.add_permits(taken);
+        !into.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().items.is_empty()
+    }
+
+    /// Refuses all further items. What is in line is still taken.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.room.close();
+        self.arrived.notify_all();
+    }
+
+    fn wait_for_item(&self) -> MutexGuard<'_, Line<T>> {
+        let mut line = self.lock();
+        while line.items.is_empty() && !line.closed {
+            line.sleepers += 1;
+            line = self
+                .arrived
+                .wait(line)
+                .unwrap_or_else(PoisonError::into_inner);
+            line.sleepers -= 1;
+        }
+        line
+    }
+
+    /// Nothing under the lock can leave it half changed, so a poisoned one is still good.
+    fn lock(&self) -> MutexGuard<'_, Line<T>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_batch_ends_at_its_bounds_and_gives_room_back() {
+        let queue = Queue::new(10);
+        for item in 0..5 {
+            queue.push(item, 2).await.unwrap();
+        }
+        assert_eq!(queue.room.available_permits(), 0);
+        let mut batch = Vec::new();
+        assert!(queue.pop_many(100, 5, &mut batch));
+        assert_eq!(batch, [0, 1]);
+        batch.clear();
+        assert!(queue.pop_many(1, 100, &mut batch));
+        assert_eq!(batch, [2]);
+        assert_eq!(queue.pop(), Some(3));
+        assert_eq!(queue.room.available_permits(), 8);
+    }
+
+    #[tokio::test]
+    async fn a_closed_queue_gives_what_it_has_and_takes_nothing() {
+        let queue = Queue::new(10);
+        queue.push(1, 1).await.unwrap();
+        queue.close();
+        assert_eq!(queue.push(2, 1).await, Err(MeshError::StoreClosed));
+        assert_eq!(queue.push_blocking(2), Err(MeshError::StoreClosed));
+        assert_eq!(queue.pop(), Some(1));
+        assert_eq!(queue.pop(), None);
+        assert!(!queue.pop_many(1, 1, &mut Vec::new()));
+    }
+
+    #[test]
+    fn one_item_larger_than_the_bound_is_still_taken() {
+        let queue = Queue::new(10);
+        queue.push_blocking(1).unwrap();
+        queue.lock().items[0].1 = 9;
+        let mut batch = Vec::new();
+        assert!(queue.pop_many(10, 1, &mut batch));
+        assert_eq!(batch, [1]);
+    }
+}
