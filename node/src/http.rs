@@ -1,0 +1,124 @@
+//! One HTTP/1.1 connection to a node: how it is reached, and one request with its answer.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rustix::fs::{Mode, OFlags};
+
+use crate::exit::{Failure, Problem};
+use crate::limits::{ANSWER_BYTES_MAX, SOCKET_PATH_BYTES_MAX};
+
+/// A path that fits a socket's address: the plain one, or one through a descriptor of its folder.
+pub(crate) struct SocketPath {
+    path: PathBuf,
+    /// Keeps the way through the descriptor open.
+    _folder: Option<OwnedFd>,
+}
+
+impl SocketPath {
+    /// The way to the socket `name` in `folder`, however long that is.
+    pub(crate) fn new(folder: &Path, name: &str) -> io::Result<Self> {
+        let plain = folder.join(name);
+        if plain.as_os_str().as_bytes().len() <= SOCKET_PATH_BYTES_MAX {
+            return Ok(SocketPath {
+                path: plain,
+                _folder: None,
+            });
+        }
+        let folder = rustix::fs::open(
+            folder,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()));
+        Ok(SocketPath {
+            path,
+            _folder: Some(folder),
+        })
+    }
+
+    /// Connects. It waits while the listener's queue is full, which a non-blocking connect would report as an error.
+    pub(crate) fn connect(&self) -> io::Result<std::os::unix::net::UnixStream> {
+        std::os::unix::net::UnixStream::connect(&self.path)
+    }
+}
+
+/// An open connection.
+pub(crate) struct Connection {
+    requests: SendRequest<Full<Bytes>>,
+    ended: tokio::task::JoinHandle<Result<(), hyper::Error>>,
+}
+
+impl Connection {
+    /// To the node's socket in the folder `home`.
+    pub(crate) async fn unix(home: &Path) -> io::Result<Self> {
+        let stream = SocketPath::new(home, "node.sock")?.connect()?;
+        stream.set_nonblocking(true)?;
+        Connection::over(tokio::net::UnixStream::from_std(stream)?).await
+    }
+
+    /// To a TCP address.
+    pub(crate) async fn tcp(address: SocketAddr) -> io::Result<Self> {
+        Connection::over(tokio::net::TcpStream::connect(address).await?).await
+    }
+
+    async fn over<T>(stream: T) -> io::Result<Self>
+    where
+        T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let (requests, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
+        // What goes wrong on it comes out of the request.
+        Ok(Connection {
+            requests,
+            ended: tokio::spawn(connection),
+        })
+    }
+
+    /// Sends one request. An error means that no byte of an answer came.
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, hyper::Error> {
+        self.requests.ready().await?;
+        self.requests.send_request(request).await
+    }
+
+    /// Returns when the other side has closed the connection.
+    pub(crate) async fn closed(self) {
+        let Connection { requests, ended } = self;
+        // How it ended does not matter. The sender lives until then, since dropping it would be our own end.
+        let _ = ended.await;
+        drop(requests);
+    }
+}
+
+/// The whole body of a good answer; a refusal becomes [`Failure::Refused`].
+pub(crate) async fn body_of(response: Response<Incoming>) -> Result<Bytes, Failure> {
+    let status = response.status();
+    let body = read_whole(response.into_body()).await?;
+    if status.is_success() {
+        Ok(body)
+    } else {
+        Err(Failure::Refused(Problem::parse(status.as_u16(), &body)))
+    }
+}
+
+async fn read_whole(body: Incoming) -> Result<Bytes, Failure> {
+    match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Failure::Protocol(
+            format!("an answer of more than {ANSWER_BYTES_MAX} bytes"),
+        )),
+        Err(error) => Err(Failure::Cut(format!("{error} in the middle of an answer"))),
+    }
+}
