@@ -1,0 +1,295 @@
+//! What people see. Text that a task, a label, an event or a peer chose reaches a terminal only through here.
+//!
+//! Invariant: no function of this file gives out a control character that it was given, but for line ends, tabs and,
+//! where asked for, colours. (Tests: below and in `render/log.rs`.)
+
+pub(crate) mod log;
+pub(crate) mod time;
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::duration::human;
+use crate::limits::CELL_CHARS_MAX;
+
+/// `text` on one line, its control characters shown as symbols.
+pub(crate) fn visible(text: &str) -> String {
+    text.chars().map(symbol).collect()
+}
+
+/// `text` with its lines kept, its other control characters shown as symbols.
+pub(crate) fn visible_lines(text: &str) -> String {
+    text.chars()
+        .map(|c| if c == '\n' || c == '\t' { c } else { symbol(c) })
+        .collect()
+}
+
+/// One character as it may stand in a line.
+fn symbol(c: char) -> char {
+    match c {
+        // The Unicode pictures of the control characters stand in their order.
+        '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
+        '\x7f' => '\u{2421}',
+        // C1 controls act like escapes in some terminals; the others reorder or hide what stands beside them.
+        '\u{80}'..='\u{9f}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{202a}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}'
+        | '\u{2028}'
+        | '\u{2029}' => '\u{fffd}',
+        c => c,
+    }
+}
+
+/// One cell of a table: visible, and cut where a line would no longer fit.
+fn cell(text: &str) -> String {
+    let mut shown: String = text.chars().take(CELL_CHARS_MAX).map(symbol).collect();
+    if text.chars().nth(CELL_CHARS_MAX).is_some() {
+        shown.pop();
+        shown.push('…');
+    }
+    shown
+}
+
+/// Rows under their headings, in columns that line up. Nothing for no rows.
+pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut lines: Vec<Vec<String>> =
+        vec![headings.iter().map(|&heading| heading.to_owned()).collect()];
+    lines.extend(
+        rows.iter()
+            .map(|row| row.iter().map(|text| cell(text)).collect()),
+    );
+    let widths: Vec<usize> = (0..headings.len())
+        .map(|column| {
+            lines
+                .iter()
+                .filter_map(|line| line.get(column))
+                .map(|text| text.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let mut out = String::new();
+    for line in &lines {
+        let mut text = String::new();
+        for (column, width) in line.iter().zip(&widths) {
+            let _ = write!(text, "{column:<width$}  ");
+        }
+        out.push_str(text.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// The text under `name`, or nothing.
+pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The list under `name`, or none.
+pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value
+        .get(name)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// A value as a person reads it: text without its quotes.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// How long ago a time was, as of `now`; both in epoch milliseconds. A clock set back makes no negative age.
+pub(crate) fn age(then: &Value, now: u64) -> String {
+    then.as_u64()
+        .map_or_else(|| "-".to_owned(), |then| human(now.saturating_sub(then)))
+}
+
+/// Epoch milliseconds now.
+pub(crate) fn now_ms() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
+
+/// What a task is called: its label, else its command.
+pub(crate) fn title(task: &Value) -> &str {
+    [text(task, "label"), text(task, "command")]
+        .into_iter()
+        .find(|text| !text.is_empty())
+        .unwrap_or("-")
+}
+
+/// State and code, as far as they tell more than each other.
+pub(crate) fn state(task: &Value) -> String {
+    let name = text(task, "state");
+    match (name, task["signal"].as_str(), task["exitCode"].as_i64()) {
+        ("starting" | "running" | "lost" | "exited", ..) | (_, None, None) => name.to_owned(),
+        (_, Some(signal), _) => format!("{name} ({signal})"),
+        (_, None, Some(code)) => format!("{name} ({code})"),
+    }
+}
+
+/// The table of `tasks.list`.
+pub(crate) fn tasks(answer: &Value, now: u64, everybody: bool) -> String {
+    let rows: Vec<Vec<String>> = list(answer, "tasks")
+        .iter()
+        .map(|task| {
+            let ran = task["finishedAt"].as_u64().unwrap_or(now);
+            let mut row = vec![
+                text(task, "id").to_owned(),
+                state(task),
+                plain(&task["lease"]),
+                age(&task["startedAt"], now),
+                age(&task["startedAt"], ran),
+            ];
+            if everybody {
+                row.push(text(task, "session").to_owned());
+            }
+            row.push(title(task).to_owned());
+            row
+        })
+        .collect();
+    let headings: &[&str] = if everybody {
+        &["ID", "STATE", "LEASE", "AGE", "RAN", "SESSION", "TASK"]
+    } else {
+        &["ID", "STATE", "LEASE", "AGE", "RAN", "TASK"]
+    };
+    table(headings, &rows)
+}
+
+/// Names and values, one a line, the values lined up; what says nothing is left out.
+pub(crate) fn fields(value: &Value) -> String {
+    let shown: Vec<(&String, String)> = value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| {
+            !matches!(value, Value::Null | Value::Bool(false))
+                && value.as_array().is_none_or(|list| !list.is_empty())
+        })
+        .map(|(name, value)| (name, visible(&plain(value))))
+        .collect();
+    let width = shown.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    shown.iter().fold(String::new(), |mut out, (name, value)| {
+        let _ = writeln!(out, "{name:<width$}  {value}");
+        out
+    })
+}
+
+/// The output list of a task's answer: streams with what was kept of them.
+pub(crate) fn output(answer: &Value) -> String {
+    let streams = list(answer, "output");
+    let mut out = String::new();
+    for stream in streams {
+        let (head, tail) = (text(stream, "head"), text(stream, "tail"));
+        if head.is_empty() && tail.is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "--- {}", visible(text(stream, "stream")));
+        out.push_str(&visible_lines(head));
+        if let Some(omitted) = stream["omittedBytes"]
+            .as_u64()
+            .filter(|&omitted| omitted > 0)
+        {
+            let _ = writeln!(out, "[{omitted} bytes left out]");
+        }
+        out.push_str(&visible_lines(tail));
+        if !out.ends_with('\n') {
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// One event of the mesh on a line.
+pub(crate) fn event(event: &Value) -> String {
+    let mut line = format!(
+        "{:>6}  {}  {}  {}",
+        plain(&event["sequence"]),
+        text(event, "topic"),
+        text(event, "kind"),
+        text(event, "from")
+    );
+    if event["untrusted"] == true {
+        line.push_str("  untrusted");
+    }
+    for part in [&event["text"], &event["data"]] {
+        if !part.is_null() {
+            let _ = write!(line, "  {}", plain(part));
+        }
+    }
+    visible(&line) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// What a hostile label or line of output may hold.
+    const HOSTILE: &str = "\x1b]52;c;ZWNobyBoaQ==\x07\x1b[2J\u{9b}2J\u{202e}ok\r\n";
+
+    fn is_harmless(shown: &str) -> bool {
+        !shown
+            .chars()
+            .any(|c| (c.is_control() && c != '\n' && c != '\t') || c == '\u{202e}')
+    }
+
+    #[test]
+    fn no_view_lets_a_control_character_through() {
+        let task = json!({"id": "t-1", "label": HOSTILE, "state": "running", "lease": "durable", "session": HOSTILE, "startedAt": 5, "command": "x"});
+        let answer = json!({"tasks": [task], "output": [{"stream": HOSTILE, "head": HOSTILE, "tail": HOSTILE, "omittedBytes": 3}]});
+        let views = [
+            tasks(&answer, 9, true),
+            fields(&answer["tasks"][0]),
+            output(&answer),
+            event(
+                &json!({"sequence": 1, "topic": "t", "kind": "k", "from": HOSTILE, "text": HOSTILE, "data": {"a": HOSTILE}}),
+            ),
+            visible(HOSTILE),
+            visible_lines(HOSTILE),
+        ];
+        for view in views {
+            assert!(is_harmless(&view), "{view:?}");
+            assert!(view.contains("ok"), "{view:?}");
+        }
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = vec![
+            vec!["a".to_owned(), "bb".to_owned()],
+            vec!["ccc".to_owned(), "d".to_owned()],
+        ];
+        assert_eq!(table(&["X", "Y"], &rows), "X    Y\na    bb\nccc  d\n");
+    }
+
+    #[test]
+    fn a_clock_set_back_shows_no_negative_age() {
+        assert_eq!(age(&json!(10_000), 5_000), "0ms");
+        assert_eq!(age(&json!(null), 5_000), "-");
+    }
+
+    #[test]
+    fn a_state_shows_what_ended_the_task() {
+        assert_eq!(
+            state(&json!({"state": "failed", "exitCode": 3, "signal": null})),
+            "failed (3)"
+        );
+        assert_eq!(
+            state(&json!({"state": "killed", "exitCode": 143, "signal": "SIGTERM"})),
+            "killed (SIGTERM)"
+        );
+        assert_eq!(state(&json!({"state": "exited", "exitCode": 0})), "exited");
+    }
+}
