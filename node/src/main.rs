@@ -1,1 +1,33 @@
-fn main() {}
+//! `weft` keeps commands running and tells everyone who waits, exactly once.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+use std::process::ExitCode;
+
+mod app;
+mod autostart;
+mod cli;
+mod cli_node;
+mod client;
+mod config;
+mod demo;
+mod duration;
+mod exit;
+mod foreground;
+mod home;
+mod http;
+mod ids;
+mod limits;
+mod render;
+mod sse;
+
+fn main() -> ExitCode {
+    // A shim must stay small: nothing may be made before it, no runtime, no parser, no thread.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "shim")
+    {
+        return weft_actors::shim::main();
+    }
+    ExitCode::from(cli::main())
+}

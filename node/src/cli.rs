@@ -1,0 +1,224 @@
+//! The command line: its verbs, the variable of every option, and what happens to the result.
+
+mod home;
+mod inbox;
+mod logs;
+mod mesh;
+mod node;
+mod post;
+mod read;
+mod residents;
+mod run;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use clap::builder::FalseyValueParser;
+use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use serde_json::Value;
+
+use crate::app::{App, Globals, say};
+use crate::exit::{self, Failure};
+
+/// Keeps commands running and tells everyone who waits, exactly once
+#[derive(Debug, Parser)]
+#[command(
+    name = "weft",
+    version,
+    disable_help_subcommand = true,
+    after_help = "Examples:\n  weft run -- make -j2                     run it here, with its own exit code\n  weft run --durable --notify builds -- make   run it on, and announce its end on the topic builds\n  weft ps; weft logs -f ID; weft stop ID   look, follow, end\n  weft mesh subscribe 'builds'             hear of every end\n\nEvery option can also be given by a variable: --timeout of `weft run` is WEFT_RUN_TIMEOUT."
+)]
+struct Cli {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run a command: here until it ends, or on with --background or --durable
+    Run(Box<run::Run>),
+    /// Run a command on: the same as `run --durable`
+    Start(Box<run::Run>),
+    /// List tasks
+    #[command(visible_aliases = ["ls", "list"])]
+    Ps(tasks::Ps),
+    /// Show one task and the last of its output
+    #[command(visible_aliases = ["inspect", "status"])]
+    Get(tasks::Get),
+    /// Wait until a task has ended, and exit with its code
+    Wait(tasks::Wait),
+    /// Read a task's output from an offset
+    Read(read::Read),
+    /// Show the output of tasks as text
+    Logs(logs::Logs),
+    /// Show output lines that hold a text, or what a monitor saw
+    Watch(read::Watch),
+    /// End a task with all its processes
+    Stop(tasks::Stop),
+    /// List running tasks of this home that other sessions own
+    External(tasks::External),
+    /// Take over a task of another session, without a restart
+    Adopt(tasks::Adopt),
+    /// Show what was delivered to this session
+    Inbox(inbox::Inbox),
+    /// Call an action with a JSON object
+    Call(node::Call),
+    /// Show what the node can do
+    Capabilities,
+    /// Run the node of a home, or look after it
+    Node(node::Node),
+    /// Run the node with the dashboard on 127.0.0.1:7411
+    Up(node::Up),
+    /// Look after homes
+    #[command(subcommand)]
+    Home(home::HomeVerb),
+    /// Publish, read and follow events; mint grants
+    #[command(subcommand)]
+    Mesh(mesh::Mesh),
+    /// Keep handlers that run for every event of a topic
+    #[command(subcommand)]
+    Residents(residents::Residents),
+    /// Make tokens for callers over TCP
+    #[command(subcommand)]
+    Token(tokens::Tokens),
+    /// See a durable build finish and a resident hear of it, in a temporary home
+    Demo,
+    /// Supervise one task; weft starts it
+    #[command(hide = true)]
+    Shim,
+}
+
+/// Parses, runs, and gives the exit code.
+pub(crate) fn main() -> u8 {
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() {
+                exit::USAGE
+            } else {
+                exit::DONE
+            };
+        }
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return exit::USAGE;
+        }
+    };
+    let json = cli.globals.json;
+    App::new(cli.globals)
+        .and_then(|app| cli.verb.perform(&app))
+        .unwrap_or_else(|failure| report(&failure, json))
+}
+
+impl Verb {
+    fn perform(self, app: &App) -> Result<u8, Failure> {
+        match self {
+            Verb::Run(run) => run.perform(app),
+            Verb::Start(run) => run.durable().perform(app),
+            Verb::Ps(verb) => verb.perform(app),
+            Verb::Get(verb) => verb.perform(app),
+            Verb::Wait(verb) => verb.perform(app),
+            Verb::Read(verb) => verb.perform(app),
+            Verb::Logs(verb) => verb.perform(app),
+            Verb::Watch(verb) => verb.perform(app),
+            Verb::Stop(verb) => verb.perform(app),
+            Verb::External(verb) => verb.perform(app),
+            Verb::Adopt(verb) => verb.perform(app),
+            Verb::Inbox(verb) => verb.perform(app),
+            Verb::Call(verb) => verb.perform(app),
+            Verb::Capabilities => node::capabilities(app),
+            Verb::Node(verb) => verb.perform(app),
+            Verb::Up(verb) => verb.perform(app),
+            Verb::Home(verb) => verb.perform(app),
+            Verb::Mesh(verb) => verb.perform(app),
+            Verb::Residents(verb) => verb.perform(app),
+            Verb::Token(verb) => verb.perform(app),
+            Verb::Demo => crate::demo::demo(app),
+            Verb::Shim => Err(Failure::Usage(
+                "a shim is started by a node, with its task on standard input".to_owned(),
+            )),
+        }
+    }
+}
+
+/// Tells why nothing came of it. With `--json` the document goes to stdout, since it is the one answer there is.
+fn report(failure: &Failure, json: bool) -> u8 {
+    if !matches!(failure, Failure::OutputClosed) {
+        if json {
+            let _ = crate::app::print(&format!("{}\n", failure.document()));
+        }
+        say(&failure.to_string());
+        if let Some(hint) = failure.hint() {
+            say(&hint);
+        }
+    }
+    failure.code()
+}
+
+/// The command line with a variable for every option.
+fn command() -> Command {
+    with_variables(Cli::command(), "WEFT")
+}
+
+/// Names every option's variable after its verbs and its long name: `WEFT_MESH_READ_AFTER`. Options of all verbs
+/// stand at the top and have no verb in their names.
+fn with_variables(command: Command, prefix: &str) -> Command {
+    let command = command.mut_args(|arg| with_variable(arg, prefix));
+    command.mut_subcommands(|verb| {
+        // `start` is `run` by another name, and so are its variables.
+        let name = if verb.get_name() == "start" {
+            "run"
+        } else {
+            verb.get_name()
+        };
+        let prefix = format!("{prefix}_{}", variable_part(name));
+        with_variables(verb, &prefix)
+    })
+}
+
+fn with_variable(arg: Arg, prefix: &str) -> Arg {
+    let Some(long) = arg.get_long() else {
+        return arg;
+    };
+    if matches!(
+        arg.get_action(),
+        ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
+    ) {
+        return arg;
+    }
+    let name = format!("{prefix}_{}", variable_part(long));
+    // Help shows the name and never the value, which may be private.
+    let arg = arg.env(name).hide_env_values(true);
+    // `1`, `yes` and `true` all switch a flag on; `0`, `no`, `false` and nothing at all do not.
+    if matches!(arg.get_action(), ArgAction::SetTrue) {
+        arg.value_parser(FalseyValueParser::new())
+    } else {
+        arg
+    }
+}
+
+fn variable_part(name: &str) -> String {
+    name.replace('-', "_").to_ascii_uppercase()
+}
+
+/// The fields that were given: an action's input knows no null for "not given".
+fn given<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
+    Value::Object(
+        fields
+            .into_iter()
+            .filter_map(|(name, value)| value.map(|value| (name.to_owned(), value)))
+            .collect(),
+    )
+}
+
+/// A list that was given, or nothing.
+fn some_list(list: &[String]) -> Option<Value> {
+    (!list.is_empty()).then(|| list.into())
+}

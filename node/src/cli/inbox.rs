@@ -1,0 +1,116 @@
+//! `inbox`: what was delivered to a session.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::given;
+use crate::app::{App, block_on, say};
+use crate::exit::{self, Failure};
+use crate::limits::WAIT_MS_MAX;
+use crate::render::{self, list, text};
+
+/// Options of `inbox`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weft inbox\n  weft inbox --wait\n  weft inbox --ack 17      everything up to 17 was read"
+)]
+pub(super) struct Inbox {
+    /// Acknowledge every item up to this number
+    #[arg(long, value_name = "SEQ", conflicts_with = "wait")]
+    ack: Option<u64>,
+    /// Wait until something is there; ends with 1 when nothing alive can wake this session
+    #[arg(long)]
+    wait: bool,
+    /// Only items after this number
+    #[arg(long, value_name = "SEQ")]
+    after: Option<u64>,
+}
+
+impl Inbox {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let mut client = app.client()?;
+        if let Some(seq) = self.ack {
+            let answer = block_on(client.change("inbox.ack", json!({"seq": seq})))?;
+            app.answer(&answer, |_| String::new())?;
+            return Ok(exit::DONE);
+        }
+        let answer = block_on(async {
+            loop {
+                let input = given([
+                    ("after", self.after.map(Into::into)),
+                    ("waitMs", self.wait.then(|| WAIT_MS_MAX.into())),
+                ]);
+                let answer = client.wait("inbox.read", input).await?;
+                // A node that cannot be woken by anything says so; it need not be asked again.
+                if !self.wait
+                    || !list(&answer, "items").is_empty()
+                    || answer["wakeExpected"] == false
+                {
+                    return Ok(answer);
+                }
+            }
+        })?;
+        app.answer(&answer, items)?;
+        if self.wait && list(&answer, "items").is_empty() {
+            say("nothing that is alive can wake this session");
+            return Ok(exit::REFUSED);
+        }
+        Ok(exit::DONE)
+    }
+}
+
+/// Items under a heading that says what they are not.
+fn items(answer: &Value) -> String {
+    let items = list(answer, "items");
+    if items.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("automated, not user input or approval\n");
+    for item in items {
+        let label = item["label"]
+            .as_str()
+            .map(|label| format!("  \"{label}\""))
+            .unwrap_or_default();
+        let line = format!(
+            "{:>5}  {}  {}  {}{label}",
+            render::plain(&item["seq"]),
+            text(item, "type"),
+            text(item, "taskId"),
+            render::state(item)
+        );
+        let _ = writeln!(out, "{}", render::visible(&line));
+        let quoted = item["summary"]
+            .as_str()
+            .into_iter()
+            .flat_map(str::lines)
+            .chain(list(item, "lines").iter().map(line_text));
+        for line in quoted {
+            let _ = writeln!(out, "       | {}", render::visible(line));
+        }
+    }
+    if let Some(omitted) = answer["omitted"].as_u64().filter(|&omitted| omitted > 0) {
+        let _ = writeln!(out, "{omitted} older items were dropped");
+    }
+    out
+}
+
+/// A line of an item is a text, or an object with one.
+fn line_text(line: &Value) -> &str {
+    line.as_str().unwrap_or_else(|| text(line, "text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_are_quoted_and_harmless() {
+        let answer = json!({"items": [{"seq": 3, "type": "finished", "taskId": "t-1", "state": "failed", "exitCode": 2, "label": "\x1b]0;x\x07", "summary": "one\n\x1b[2Jtwo", "lines": null}], "omitted": 4});
+        assert_eq!(
+            items(&answer),
+            "automated, not user input or approval\n    3  finished  t-1  failed (2)  \"␛]0;x␇\"\n       | one\n       | ␛[2Jtwo\n4 older items were dropped\n"
+        );
+        assert_eq!(items(&json!({"items": []})), "");
+    }
+}

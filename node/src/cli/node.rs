@@ -1,0 +1,195 @@
+//! `node`, `up`, `call` and `capabilities`: the node itself, and its actions as they are.
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::app::{App, block_on, json_argument, print_json, say};
+use crate::cli_node::{self, Options};
+use crate::client::Client;
+use crate::duration::{Idle, parse_idle};
+use crate::exit::{self, Failure};
+use crate::limits::UP_ADDRESS;
+use crate::render::{self, list};
+
+/// Options of `call`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weft call tasks.list '{\"all\":true}'\n  weft call mesh.publish @event.json"
+)]
+pub(super) struct Call {
+    /// The action, such as tasks.read
+    #[arg(value_name = "REF")]
+    reference: String,
+    /// Its JSON object; @FILE reads a file, - stdin
+    #[arg(value_name = "JSON", default_value = "{}")]
+    input: String,
+}
+
+impl Call {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.';
+        if self.reference.is_empty() || !self.reference.bytes().all(plain) {
+            return Err(Failure::Usage(format!(
+                "`{}` is no ref of an action, such as tasks.read",
+                self.reference
+            )));
+        }
+        let input = json_argument("the input", &self.input)?;
+        let mut client = app.client()?;
+        let answer = block_on(client.bare(&self.reference, &input))?;
+        print_json(&answer)?;
+        Ok(exit::DONE)
+    }
+}
+
+/// Shows what the node can do.
+pub(super) fn capabilities(app: &App) -> Result<u8, Failure> {
+    let mut client = app.client()?;
+    let answer = block_on(client.read("capabilities", json!({})))?;
+    app.answer(&answer, render::fields)?;
+    Ok(exit::DONE)
+}
+
+/// Options of `node`.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  weft node                            on the home's Unix socket, until it has nothing to do for 10 minutes\n  weft node --listen 127.0.0.1:7411 --idle never"
+)]
+pub(super) struct Node {
+    #[command(subcommand)]
+    verb: Option<NodeVerb>,
+    /// Listen on this TCP address too; can be given more than once
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<String>,
+    /// Allow an address that others can reach, without TLS
+    #[arg(long)]
+    insecure_listen: bool,
+    /// How long to stay with nothing to do, or never
+    #[arg(long, value_name = "TIME", value_parser = parse_idle)]
+    idle: Option<Idle>,
+    /// The form of the log on stderr
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
+    log_format: Option<String>,
+    /// Started by another weft: tells its first line, then lets go of its starter
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum NodeVerb {
+    /// Show the node of a home
+    Status,
+    /// End the node of a home; its tasks run on
+    Stop,
+}
+
+impl Node {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        match self.verb {
+            Some(NodeVerb::Status) => status(app),
+            Some(NodeVerb::Stop) => stop(app),
+            None => cli_node::run(
+                app,
+                Options {
+                    listen: self.listen,
+                    insecure_listen: self.insecure_listen,
+                    any_port: false,
+                    idle: self.idle,
+                    log_format: self.log_format,
+                    detached: self.detached,
+                },
+            ),
+        }
+    }
+}
+
+fn status(app: &App) -> Result<u8, Failure> {
+    let mut client = app.client_of_running()?;
+    let answer = block_on(client.read("node.status", json!({})))?;
+    app.answer(&answer, render::fields)?;
+    Ok(exit::DONE)
+}
+
+/// Returns when the node is gone; that none runs is what was asked for.
+fn stop(app: &App) -> Result<u8, Failure> {
+    let mut client = app.client_of_running()?;
+    let answer = block_on(async {
+        match client.bare("node.stop", &json!({})).await {
+            Ok(answer) => {
+                client.closed().await;
+                Ok(answer)
+            }
+            Err(Failure::NoNode { .. }) => Ok(Value::Null),
+            Err(failure) => Err(failure),
+        }
+    })?;
+    if answer.is_null() {
+        say("no node runs in this home");
+    }
+    app.answer(
+        &if answer.is_null() {
+            json!({"stopped": false})
+        } else {
+            answer
+        },
+        |_| String::new(),
+    )?;
+    Ok(exit::DONE)
+}
+
+/// Options of `up`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Up {
+    /// Listen on this TCP address; where it is taken, on a free port of it
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = UP_ADDRESS)]
+    listen: String,
+    /// How long to stay with nothing to do, or never
+    #[arg(long, value_name = "TIME", value_parser = parse_idle, default_value = "never")]
+    idle: Idle,
+    /// The form of the log on stderr
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
+    log_format: Option<String>,
+}
+
+impl Up {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        if let Some(status) = running(app)? {
+            return already_up(app, &status);
+        }
+        cli_node::run(
+            app,
+            Options {
+                listen: vec![self.listen],
+                insecure_listen: false,
+                any_port: true,
+                idle: Some(self.idle),
+                log_format: self.log_format,
+                detached: false,
+            },
+        )
+    }
+}
+
+/// The status of the node that runs in the home, if one does.
+fn running(app: &App) -> Result<Option<Value>, Failure> {
+    let mut client = Client::new(app.home()?, app.globals.session.clone(), None);
+    match block_on(client.read("node.status", json!({}))) {
+        Ok(status) => Ok(Some(status)),
+        Err(Failure::NoNode { .. }) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn already_up(app: &App, status: &Value) -> Result<u8, Failure> {
+    let urls = list(status, "http");
+    if urls.is_empty() {
+        return Err(Failure::Failed("a node without TCP runs in this home; end it with `weft node stop` (its tasks run on), then `weft up`".to_owned()));
+    }
+    app.answer(status, |_| {
+        urls.iter()
+            .map(|url| render::visible(&render::plain(url)) + "\n")
+            .collect()
+    })?;
+    Ok(exit::DONE)
+}

@@ -1,0 +1,297 @@
+//! `residents`: handlers that run for every event of their topics.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use serde_json::{Map, Value, json};
+
+use super::{given, some_list};
+use crate::app::{App, block_on, json_argument};
+use crate::config;
+use crate::duration::parse_ms;
+use crate::exit::{self, Failure};
+use crate::render::{self, age, list, now_ms, plain, text};
+
+/// The verbs of `residents`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Residents {
+    /// Create a resident that runs a command for every event
+    Create(Create),
+    /// List residents
+    List {
+        /// Print names alone
+        #[arg(long, short)]
+        quiet: bool,
+    },
+    /// Show one resident
+    Get(Name),
+    /// Show what a resident did with its events
+    Log(Log),
+    /// Hold a resident's events back
+    Pause(Name),
+    /// Let a resident go on
+    Resume(Name),
+    /// Remove a resident; its events stay
+    Remove(Name),
+    /// Put a message into a resident's mailbox
+    Tell(Tell),
+}
+
+/// One resident.
+#[derive(Debug, clap::Args)]
+pub(super) struct Name {
+    /// Its name
+    name: String,
+}
+
+/// Options of `create`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The command gets the event as CloudEvents JSON on stdin and in WEFT_EVENT_* variables; exit 0 acknowledges it.\n\nExample:\n  weft residents create notify --topic builds -- ./on-build.sh"
+)]
+pub(super) struct Create {
+    /// Its name
+    name: String,
+    /// A topic or pattern; can be given more than once
+    #[arg(long = "topic", required = true, value_name = "PATTERN")]
+    topics: Vec<String>,
+    /// Only these kinds
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
+    kinds: Vec<String>,
+    /// Where to begin: now, start or a sequence
+    #[arg(long, value_name = "WHERE")]
+    from: Option<String>,
+    /// Attempts after the first, before an event goes to the dead letters
+    #[arg(long, value_name = "N")]
+    retries: Option<u32>,
+    /// A hard cap on one run
+    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
+    timeout: Option<u64>,
+    /// The working directory of its runs
+    #[arg(long, short = 'C', value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Set a variable of its runs; can be given more than once
+    #[arg(long, short = 'e', value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// Of queued events with one value here only the newest is handled: a JSON pointer
+    #[arg(long, value_name = "POINTER")]
+    coalesce_key: Option<String>,
+    /// Leave out events whose fields match this JSON object
+    #[arg(long, value_name = "JSON")]
+    skip: Option<String>,
+    /// Leave out events older than this
+    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
+    expires: Option<u64>,
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        value_name = "COMMAND",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<String>,
+}
+
+/// Options of `log`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Log {
+    /// Its name
+    name: String,
+    /// Only entries after this number
+    #[arg(long, value_name = "N")]
+    after: Option<u64>,
+    /// At most this many
+    #[arg(long, short = 'n', value_name = "N")]
+    limit: Option<u64>,
+}
+
+/// Options of `tell`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Tell {
+    /// Its name
+    name: String,
+    /// A text
+    text: Option<String>,
+    /// JSON data; @FILE reads a file, - stdin
+    #[arg(long, value_name = "JSON")]
+    data: Option<String>,
+}
+
+impl Residents {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let mut client = app.client()?;
+        match self {
+            Residents::Create(create) => {
+                let input = create.input(app)?;
+                let answer = block_on(client.change("residents.create", input))?;
+                app.answer(&answer, |_| String::new())?;
+            }
+            Residents::List { quiet } => {
+                let answer = block_on(client.read("residents.list", json!({})))?;
+                app.answer(&answer, |answer| {
+                    let residents = list(answer, "residents");
+                    if quiet {
+                        super::tasks::ids(residents, "name")
+                    } else {
+                        table(residents, now_ms())
+                    }
+                })?;
+            }
+            Residents::Get(Name { name }) => {
+                let answer = block_on(client.read("residents.get", json!({"name": name})))?;
+                app.answer(&answer, |answer| {
+                    render::fields(answer.get("resident").unwrap_or(answer))
+                })?;
+            }
+            Residents::Log(log) => {
+                let input = given([
+                    ("name", Some(log.name.into())),
+                    ("after", log.after.map(Into::into)),
+                    ("limit", log.limit.map(Into::into)),
+                ]);
+                let answer = block_on(client.read("residents.log", input))?;
+                app.answer(&answer, |answer| entries(list(answer, "entries"), now_ms()))?;
+            }
+            Residents::Pause(name) => change(
+                app,
+                &mut client,
+                "residents.pause",
+                json!({"name": name.name}),
+            )?,
+            Residents::Resume(name) => change(
+                app,
+                &mut client,
+                "residents.resume",
+                json!({"name": name.name}),
+            )?,
+            Residents::Remove(name) => change(
+                app,
+                &mut client,
+                "residents.remove",
+                json!({"name": name.name}),
+            )?,
+            Residents::Tell(tell) => {
+                let data = tell
+                    .data
+                    .map(|data| json_argument("--data", &data))
+                    .transpose()?;
+                if tell.text.is_none() && data.is_none() {
+                    return Err(Failure::Usage(
+                        "nothing to tell: give a text or --data".to_owned(),
+                    ));
+                }
+                let input = given([
+                    ("name", Some(tell.name.into())),
+                    ("text", tell.text.map(Into::into)),
+                    ("data", data),
+                ]);
+                change(app, &mut client, "residents.tell", input)?;
+            }
+        }
+        Ok(exit::DONE)
+    }
+}
+
+fn change(
+    app: &App,
+    client: &mut crate::client::Client,
+    reference: &str,
+    input: Value,
+) -> Result<(), Failure> {
+    let answer = block_on(client.change(reference, input))?;
+    app.answer(&answer, |_| String::new())
+}
+
+impl Create {
+    fn input(self, app: &App) -> Result<Value, Failure> {
+        let cwd = self
+            .cwd
+            .map_or_else(|| app.cwd().to_owned(), |cwd| app.cwd().join(cwd));
+        let cwd = cwd.to_str().ok_or_else(|| {
+            Failure::Usage("the working directory is no UTF-8; give another with --cwd".to_owned())
+        })?;
+        let from = self.from.map(|from| {
+            from.parse::<u64>()
+                .map_or_else(|_| Value::from(from.as_str()), Value::from)
+        });
+        Ok(given([
+            ("name", Some(self.name.into())),
+            ("topics", some_list(&self.topics)),
+            ("kinds", some_list(&self.kinds)),
+            ("handler", Some(json!({"exec": {"argv": self.command}}))),
+            ("from", from),
+            ("retries", self.retries.map(Into::into)),
+            ("timeoutMs", self.timeout.map(Into::into)),
+            ("cwd", Some(cwd.into())),
+            ("env", Some(environment(&self.env)?)),
+            ("coalesceKey", self.coalesce_key.map(Into::into)),
+            (
+                "skip",
+                self.skip
+                    .map(|skip| json_argument("--skip", &skip))
+                    .transpose()?,
+            ),
+            ("expiresMs", self.expires.map(Into::into)),
+        ]))
+    }
+}
+
+/// The search path as it is here and now, under what was given: a handler finds what its maker would.
+fn environment(pairs: &[String]) -> Result<Value, Failure> {
+    let mut environment = Map::new();
+    if let Some(path) = config::path() {
+        environment.insert("PATH".to_owned(), path.into());
+    }
+    for pair in pairs {
+        let (name, value) = pair
+            .split_once('=')
+            .filter(|(name, _)| !name.is_empty())
+            .ok_or_else(|| Failure::Usage(format!("--env {pair}: takes NAME=VALUE")))?;
+        environment.insert(name.to_owned(), value.into());
+    }
+    Ok(Value::Object(environment))
+}
+
+fn table(residents: &[Value], now: u64) -> String {
+    let rows: Vec<Vec<String>> = residents
+        .iter()
+        .map(|resident| {
+            let topics: Vec<&str> = list(resident, "topics")
+                .iter()
+                .filter_map(Value::as_str)
+                .collect();
+            vec![
+                text(resident, "name").to_owned(),
+                text(resident, "state").to_owned(),
+                topics.join(" "),
+                plain(&resident["cursor"]),
+                age(&resident["createdAt"], now),
+            ]
+        })
+        .collect();
+    render::table(&["NAME", "STATE", "TOPICS", "CURSOR", "AGE"], &rows)
+}
+
+/// One entry a line; its names are the node's, so that a newer node's entries are shown whole.
+fn entries(entries: &[Value], now: u64) -> String {
+    entries.iter().fold(String::new(), |mut out, entry| {
+        let at = ["at", "createdAt", "finishedAt"]
+            .into_iter()
+            .find_map(|name| entry.get(name).filter(|at| at.is_u64()));
+        let mut line = format!(
+            "{:>8} ago",
+            at.map_or_else(|| "-".to_owned(), |at| age(at, now))
+        );
+        for (name, value) in entry
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(_, value)| !value.is_null())
+        {
+            let _ = write!(line, "  {name}={}", plain(value));
+        }
+        let _ = writeln!(out, "{}", render::visible(&line));
+        out
+    })
+}

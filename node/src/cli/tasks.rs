@@ -1,0 +1,266 @@
+//! Verbs on tasks that exist: list, look, wait, stop, take over.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{given, some_list};
+use crate::app::{App, block_on, print_json, say};
+use crate::duration::{human, parse_ms};
+use crate::exit::{self, Failure};
+use crate::limits::WAIT_MS_MAX;
+use crate::render::{self, list, now_ms, text};
+
+/// Options of `ps`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weft ps\n  weft ps --all --state running,lost\n  weft ps -q | xargs -n1 weft stop"
+)]
+pub(super) struct Ps {
+    /// Tasks of every session, not of this one alone
+    #[arg(long, short)]
+    all: bool,
+    /// Only tasks in these states: starting running exited failed killed timed_out lost
+    #[arg(long, value_name = "STATE", value_delimiter = ',')]
+    state: Vec<String>,
+    /// Print ids alone
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Ps {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let input = given([
+            ("all", self.all.then_some(true.into())),
+            ("states", some_list(&self.state)),
+        ]);
+        let mut client = app.client()?;
+        let answer = block_on(client.read("tasks.list", input))?;
+        app.answer(&answer, |answer| {
+            if self.quiet {
+                ids(list(answer, "tasks"), "id")
+            } else {
+                render::tasks(answer, now_ms(), self.all)
+            }
+        })?;
+        Ok(exit::DONE)
+    }
+}
+
+/// One id a line.
+pub(super) fn ids(list: &[Value], name: &str) -> String {
+    list.iter().fold(String::new(), |mut out, entry| {
+        let _ = writeln!(out, "{}", render::visible(text(entry, name)));
+        out
+    })
+}
+
+/// Options of `get`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Get {
+    /// The task's id, or the beginning of it
+    id: String,
+}
+
+impl Get {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let mut client = app.client()?;
+        let answer = block_on(client.read("tasks.get", json!({"id": self.id})))?;
+        app.answer(&answer, |answer| {
+            render::fields(&answer["task"]) + &render::output(answer)
+        })?;
+        Ok(exit::DONE)
+    }
+}
+
+/// Options of `wait`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weft wait t-3f\n  weft wait --timeout 30s t-3f || echo 'failed, or still running'"
+)]
+pub(super) struct Wait {
+    /// The task's id, or the beginning of it
+    id: String,
+    /// Wait no longer than this; the task runs on
+    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
+    timeout: Option<u64>,
+}
+
+impl Wait {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let mut client = app.client()?;
+        let answer = block_on(self.wait(&mut client))?;
+        let task = &answer["task"];
+        if answer["timedOut"] == true {
+            if app.globals.json {
+                print_json(&answer)?;
+            }
+            return Err(Failure::Failed(format!(
+                "{} is still running",
+                text(task, "id")
+            )));
+        }
+        app.answer(&answer, ended_line)?;
+        Ok(exit::of_record(task))
+    }
+
+    /// Asks again while the node's own bound, not ours, ended the wait.
+    async fn wait(&self, client: &mut crate::client::Client) -> Result<Value, Failure> {
+        let until = self
+            .timeout
+            .map(|ms| Instant::now() + Duration::from_millis(ms));
+        loop {
+            let left = until.map_or(WAIT_MS_MAX, |until| {
+                until.saturating_duration_since(Instant::now()).as_millis() as u64
+            });
+            let input = json!({"id": self.id, "timeoutMs": left.clamp(1, WAIT_MS_MAX)});
+            let answer = client.wait("tasks.wait", input).await?;
+            if answer["timedOut"] != true || until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+fn ended_line(answer: &Value) -> String {
+    let task = &answer["task"];
+    let ran = match (task["startedAt"].as_u64(), task["finishedAt"].as_u64()) {
+        (Some(started), Some(finished)) => human(finished.saturating_sub(started)),
+        _ => "an unknown time".to_owned(),
+    };
+    render::visible(&format!(
+        "{}  {}  after {ran}",
+        text(task, "id"),
+        render::state(task)
+    )) + "\n"
+}
+
+/// Options of `stop`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Stop {
+    /// The ids of tasks, or their beginnings
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+    /// The time between SIGTERM and SIGKILL: 500ms, 5s
+    #[arg(long, short = 't', visible_alias = "time", value_name = "TIME", value_parser = parse_ms)]
+    grace: Option<u64>,
+}
+
+impl Stop {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let mut client = app.client()?;
+        block_on(async {
+            let mut code = exit::DONE;
+            for id in &self.ids {
+                let input = given([
+                    ("id", Some(id.as_str().into())),
+                    ("graceMs", self.grace.map(Into::into)),
+                ]);
+                match client.change("tasks.stop", input).await {
+                    Ok(answer) => code = code.max(stopped(app, &answer)?),
+                    // With several ids, one that is refused does not keep the others alive.
+                    Err(failure) if self.ids.len() > 1 => {
+                        say(&format!("{id}: {failure}"));
+                        code = code.max(failure.code());
+                    }
+                    Err(failure) => return Err(failure),
+                }
+            }
+            Ok(code)
+        })
+    }
+}
+
+/// Shows one stopped task; refused where processes of it live on.
+fn stopped(app: &App, answer: &Value) -> Result<u8, Failure> {
+    app.answer(answer, ended_line)?;
+    let survivors = list(&answer["task"], "survivors");
+    if survivors.is_empty() {
+        return Ok(exit::DONE);
+    }
+    let pids: Vec<String> = survivors.iter().map(render::plain).collect();
+    say(&format!(
+        "these processes of it may not be signalled and live on: {}",
+        pids.join(" ")
+    ));
+    Ok(exit::REFUSED)
+}
+
+/// Options of `external`.
+#[derive(Debug, clap::Args)]
+pub(super) struct External {
+    /// Print ids alone
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl External {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let mut client = app.client()?;
+        let answer = block_on(client.read("tasks.external", json!({})))?;
+        app.answer(&answer, |answer| {
+            let jobs = list(answer, "jobs");
+            if self.quiet {
+                ids(jobs, "id")
+            } else {
+                external(jobs, now_ms())
+            }
+        })?;
+        Ok(exit::DONE)
+    }
+}
+
+fn external(jobs: &[Value], now: u64) -> String {
+    let rows: Vec<Vec<String>> = jobs
+        .iter()
+        .map(|job| {
+            let words = ["id", "state", "session", "lease"].map(|name| text(job, name).to_owned());
+            let mut row = words.to_vec();
+            row.extend([
+                render::age(&job["startedAt"], now),
+                text(job, "label").to_owned(),
+            ]);
+            row
+        })
+        .collect();
+    render::table(&["ID", "STATE", "SESSION", "LEASE", "AGE", "TASK"], &rows)
+}
+
+/// Options of `adopt`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Adopt {
+    /// The task's id, or the beginning of it
+    id: String,
+    /// A new name for people
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    /// Announce its end on this topic
+    #[arg(long, value_name = "TOPIC")]
+    notify: Option<String>,
+    /// The kind of that event
+    #[arg(long, value_name = "KIND", requires = "notify")]
+    kind: Option<String>,
+}
+
+impl Adopt {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let notify = self.notify.map(|topic| {
+            given([
+                ("topic", Some(topic.into())),
+                ("kind", self.kind.map(Into::into)),
+            ])
+        });
+        let input = given([
+            ("jobId", Some(self.id.into())),
+            ("description", self.label.map(Into::into)),
+            ("notify", notify),
+        ]);
+        let mut client = app.client()?;
+        let answer = block_on(client.change("tasks.adopt", input))?;
+        app.answer(&answer, |answer| {
+            format!("{}\n", render::visible(text(&answer["task"], "id")))
+        })?;
+        Ok(exit::DONE)
+    }
+}

@@ -1,0 +1,98 @@
+//! `token`: access for callers over TCP.
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::given;
+use crate::app::{App, block_on, say};
+use crate::duration::parse_ms;
+use crate::exit::{self, Failure};
+use crate::render::{self, age, list, now_ms, plain, text};
+
+/// The verbs of `token`.
+#[derive(Debug, Subcommand)]
+pub(super) enum Tokens {
+    /// Make a token; it is shown once
+    Create(Create),
+    /// List tokens, never their text
+    List,
+    /// End a token
+    Revoke {
+        /// The token's id
+        id: String,
+    },
+}
+
+/// Options of `create`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  weft token create --scope mesh:read:builds --scope tasks:read --ttl 12h --name dashboard"
+)]
+pub(super) struct Create {
+    /// What it allows: admin mesh:read[:PATTERN] mesh:publish[:PATTERN] tasks:read tasks:run
+    #[arg(
+        long = "scope",
+        required = true,
+        value_name = "SCOPE",
+        value_delimiter = ','
+    )]
+    scopes: Vec<String>,
+    /// How long it holds
+    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
+    ttl: Option<u64>,
+    /// What it is for
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+impl Tokens {
+    pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let mut client = app.client()?;
+        match self {
+            Tokens::Create(create) => {
+                let input = given([
+                    ("scopes", Some(create.scopes.into())),
+                    ("ttlMs", create.ttl.map(Into::into)),
+                    ("name", create.name.map(Into::into)),
+                ]);
+                let answer = block_on(client.change("tokens.create", input))?;
+                app.answer(&answer, |answer| format!("{}\n", text(answer, "token")))?;
+                for line in list(&answer, "warnings")
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .chain(answer["warning"].as_str())
+                {
+                    say(line);
+                }
+            }
+            Tokens::List => {
+                let answer = block_on(client.read("tokens.list", json!({})))?;
+                app.answer(&answer, |answer| table(list(answer, "tokens"), now_ms()))?;
+            }
+            Tokens::Revoke { id } => {
+                let answer = block_on(client.change("tokens.revoke", json!({"tokenId": id})))?;
+                app.answer(&answer, |_| String::new())?;
+            }
+        }
+        Ok(exit::DONE)
+    }
+}
+
+fn table(tokens: &[Value], now: u64) -> String {
+    let rows: Vec<Vec<String>> = tokens
+        .iter()
+        .map(|token| {
+            let scopes: Vec<&str> = list(token, "scopes")
+                .iter()
+                .filter_map(Value::as_str)
+                .collect();
+            vec![
+                text(token, "tokenId").to_owned(),
+                plain(&token["name"]),
+                scopes.join(" "),
+                age(&token["createdAt"], now),
+            ]
+        })
+        .collect();
+    render::table(&["TOKEN", "NAME", "SCOPES", "AGE"], &rows)
+}

@@ -1,0 +1,217 @@
+//! Being a node: settings, locks and listeners first, then [`serve`] until the end.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::fs::Mode;
+use serde_json::{Value, json};
+use weft_actors::home::Home;
+
+use crate::app::{App, say};
+use crate::autostart::lock;
+use crate::config::{self, Settings};
+use crate::duration::{Idle, parse_idle};
+use crate::exit::{self, Failure};
+use crate::http::SocketPath;
+use crate::limits::LOCK_WAIT_MS;
+
+use stand_in::{ServeOptions, serve};
+
+/// What the command line says about the node.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// TCP addresses; those of the settings where none is given.
+    pub(crate) listen: Vec<String>,
+    /// Addresses that others can reach are allowed.
+    pub(crate) insecure_listen: bool,
+    /// Where a port is taken, another one will do.
+    pub(crate) any_port: bool,
+    /// The idle grace.
+    pub(crate) idle: Option<Idle>,
+    /// `text` or `json`.
+    pub(crate) log_format: Option<String>,
+    /// Started by another weft, which waits for the first line.
+    pub(crate) detached: bool,
+}
+
+/// Runs the node of the home to its end.
+pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
+    let home = app.home()?;
+    let settings = config::read(&home.config())?;
+    if options.detached {
+        detach();
+    }
+    // Whoever starts a node holds `node.start` until it answers; a person's `weft node` is its own starter.
+    let starting = if options.detached {
+        None
+    } else {
+        Some(lock(&home.start_lock()).map_err(|error| Failure::io("node.start", error))?)
+    };
+    let lock = take_home(&home)?;
+    let listeners = listeners(&options, &settings)?;
+    let idle = options.idle.or_else(|| {
+        settings
+            .idle
+            .as_deref()
+            .and_then(|idle| parse_idle(idle).ok())
+    });
+    let detached = options.detached;
+    let serve_options = ServeOptions {
+        lock,
+        listeners,
+        idle,
+        settings,
+        ready: Box::new(move |status| {
+            drop(starting);
+            if detached {
+                let_go(&status);
+            }
+        }),
+    };
+    start_log(
+        options
+            .log_format
+            .as_deref()
+            .or(serve_options.settings.log_format.as_deref())
+            == Some("json"),
+    );
+    runtime().block_on(serve(home, serve_options))?;
+    Ok(exit::DONE)
+}
+
+/// Takes `node.lock`, which makes this process the home's one node. A node that answers is not waited for; one that
+/// is ending is, since it keeps its lock until its last answer is out.
+fn take_home(home: &Home) -> Result<File, Failure> {
+    let runs = || {
+        Failure::Failed(format!(
+            "a node runs in {} already; `weft node status` shows it",
+            home.root.display()
+        ))
+    };
+    if SocketPath::new(&home.root, "node.sock")
+        .and_then(|socket| socket.connect())
+        .is_ok()
+    {
+        return Err(runs());
+    }
+    let path = home.node_lock();
+    let (give, get) = mpsc::channel();
+    // On a thread of its own, because the kernel's wait for a lock has no end.
+    std::thread::spawn(move || give.send(lock(&path)));
+    match get.recv_timeout(Duration::from_millis(LOCK_WAIT_MS)) {
+        Ok(lock) => lock.map_err(|error| Failure::io("node.lock", error)),
+        Err(_) => Err(runs()),
+    }
+}
+
+fn runtime() -> actix::SystemRunner {
+    actix::System::new()
+}
+
+fn start_log(as_json: bool) {
+    let log = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
+    if as_json {
+        log.json().init();
+    } else {
+        log.init();
+    }
+}
+
+/// Leaves the starter's session, and its umask: what a node writes is its owner's alone.
+fn detach() {
+    // That this process leads a group already is the one reason why this can fail; it is away from the terminal then
+    // only as far as its starter put it.
+    let _ = rustix::process::setsid();
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Tells the starter that the node answers, then holds nothing of it any more.
+fn let_go(status: &Value) {
+    let mut out = std::io::stdout().lock();
+    // A starter that is gone meanwhile changes nothing.
+    let _ = writeln!(out, "{status}").and_then(|()| out.flush());
+    if let Ok(null) = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+    {
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+}
+
+fn listeners(options: &Options, settings: &Settings) -> Result<Vec<TcpListener>, Failure> {
+    let addresses = if options.listen.is_empty() {
+        &settings.listen
+    } else {
+        &options.listen
+    };
+    addresses
+        .iter()
+        .map(|address| listen(address, options))
+        .collect()
+}
+
+fn listen(address: &str, options: &Options) -> Result<TcpListener, Failure> {
+    let address: SocketAddr = address.parse().map_err(|_| {
+        Failure::Usage(format!(
+            "--listen {address}: takes an address and a port, such as 127.0.0.1:7411"
+        ))
+    })?;
+    if !address.ip().is_loopback() && !options.insecure_listen {
+        return Err(Failure::Usage(format!(
+            "--listen {address}: others could reach it and read along; --insecure-listen allows that"
+        )));
+    }
+    match TcpListener::bind(address) {
+        Err(error) if options.any_port && error.kind() == std::io::ErrorKind::AddrInUse => {
+            let listener = TcpListener::bind((address.ip(), 0))
+                .map_err(|error| Failure::io(address.to_string(), error))?;
+            if let Ok(taken) = listener.local_addr() {
+                say(&format!("{address} is taken; this node listens on {taken}"));
+            }
+            Ok(listener)
+        }
+        bound => bound.map_err(|error| Failure::io(format!("--listen {address}"), error)),
+    }
+}
+
+/// Stands where the node's wiring will be.
+mod stand_in {
+    use super::{Failure, File, Home, Idle, Settings, TcpListener, Value, json};
+
+    /// What the wiring needs to know.
+    pub(super) struct ServeOptions {
+        /// Held for the node's whole life.
+        pub(super) lock: File,
+        /// Bound TCP sockets.
+        pub(super) listeners: Vec<TcpListener>,
+        /// The idle grace; none for the default.
+        pub(super) idle: Option<Idle>,
+        /// The home's settings.
+        pub(super) settings: Settings,
+        /// Called with the node's status once it answers.
+        pub(super) ready: Box<dyn FnOnce(Value) + Send>,
+    }
+
+    /// Serves nothing.
+    pub(super) async fn serve(home: Home, options: ServeOptions) -> Result<(), Failure> {
+        let _ = (
+            options.lock,
+            options.listeners,
+            options.idle,
+            options.settings,
+        );
+        drop(options.ready);
+        let _: Value = json!({});
+        Err(Failure::Failed(format!(
+            "{}: this build has no node yet",
+            home.root.display()
+        )))
+    }
+}

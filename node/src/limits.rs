@@ -1,0 +1,63 @@
+//! Every size, count and time of the command line, each with its reason. Nothing else here holds a bare number.
+
+/// The bytes of one answer read into memory. A page of 1000 events of 256 KiB would be more, but the node
+/// bounds its pages far below; what is larger than this is no answer of a node.
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of one line of an event stream. An event is at most 256 KiB, and JSON may escape each byte in six.
+pub(crate) const SSE_LINE_BYTES_MAX: usize = 4 << 20;
+
+/// The longest path that fits a Unix socket's address together with its final NUL.
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// `format.json` holds two short fields; a larger file is none of ours.
+pub(crate) const FORMAT_BYTES_MAX: u64 = 4096;
+
+/// `config.toml` is written by hand.
+pub(crate) const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// Input documents given as a file or on stdin: the largest event with room for its JSON.
+pub(crate) const INPUT_BYTES_MAX: u64 = 4 << 20;
+
+/// A token is well below this; a larger file is not one.
+pub(crate) const TOKEN_BYTES_MAX: u64 = 16 << 10;
+
+/// Bytes of randomness in ids that nobody may guess.
+pub(crate) const ID_BYTES: usize = 16;
+
+/// Ids of homes: `h-` and the hexadecimal form of [`ID_BYTES`], with room for other builds' forms.
+pub(crate) const HOME_ID_CHARS_MAX: usize = 64;
+
+/// Names of owner sessions.
+pub(crate) const NAME_CHARS_MAX: usize = 64;
+
+/// How often one request is sent: once more after a cut, since a second cut is no accident of a restart.
+pub(crate) const SENDS_MAX: u32 = 2;
+
+/// The longest a single `tasks.wait` may take; the command line asks again.
+pub(crate) const WAIT_MS_MAX: u64 = 300_000;
+
+/// Bytes of one `tasks.read`.
+pub(crate) const READ_BYTES_MAX: u64 = 65_536;
+
+/// Copied at once from a task's file to our own output: larger reads gain nothing, smaller ones cost calls.
+pub(crate) const COPY_BYTES: usize = 1 << 20;
+
+/// Durations on the command line. Nothing in weft lasts longer than a schedule, 366 days.
+pub(crate) const DURATION_MS_MAX: u64 = 366 * 24 * 3600 * 1000;
+
+/// Where `weft up` listens unless told otherwise.
+pub(crate) const UP_ADDRESS: &str = "127.0.0.1:7411";
+
+/// Events asked for at once where a list is read to its end.
+pub(crate) const PAGE_EVENTS: u64 = 1000;
+
+/// Terminal escapes that carry strings (titles, links, the clipboard) are swallowed up to this many characters;
+/// beyond, the escape was never closed and what follows is text again.
+pub(crate) const ESCAPE_CHARS_MAX: usize = 4096;
+
+/// A node that is ending holds its lock until its last answer is sent; a new one waits this long for it.
+pub(crate) const LOCK_WAIT_MS: u64 = 15_000;
+
+/// The widest command or label in a table. Beyond, a line wraps and nothing lines up.
+pub(crate) const CELL_CHARS_MAX: usize = 60;
