@@ -19,6 +19,10 @@ pub const WATCH_MS_DEFAULT: u64 = 5_000;
 pub const MATCH_CHARS_MAX: usize = 256;
 /// Lines a watch answers at once.
 pub const WATCH_LINES_MAX: usize = 64;
+/// Characters of a line that are kept and shown.
+pub const LINE_CHARS_MAX: usize = 2048;
+/// Bytes from the end within which the last lines are looked for.
+pub const TAIL_LINES_REACH: u64 = 16 * 1024 * 1024;
 /// Bytes of the tail that `get` and `wait` show.
 pub const TAIL_BYTES: usize = 8 * 1024;
 /// Bytes of a stream in the answer of a foreground run, unless told.
@@ -54,6 +58,8 @@ pub const KEEP_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 pub const HANG_MS_DEFAULT: u64 = 120_000;
 /// Bytes of one argument or environment variable that the kernel takes (MAX_ARG_STRLEN less the NUL).
 pub const ARG_BYTES_MAX: usize = 131_071;
+/// Milliseconds a stop waits, after the tree is gone, for the end to be announced.
+pub const STOP_ANSWER_MS: u64 = 10_000;
 /// Random characters of a task's id, five bits each: not to be guessed.
 pub const TASK_ID_CHARS: usize = 20;
 /// Random characters of an incarnation.

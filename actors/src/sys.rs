@@ -243,8 +243,17 @@ fn become_program(
         if libc::getppid() != parent.as_raw_nonzero().get() {
             libc::_exit(127);
         }
+        // By the bare call, since the library's refuses its own two signals, which may come in ignored. All
+        // zero is the default action, and the size is that of the kernel's set.
+        let default = [0_u64; 4];
         for signal in 1..=libc::SIGRTMAX() {
-            libc::signal(signal, libc::SIG_DFL);
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                ptr::null_mut::<u64>(),
+                size_of::<u64>(),
+            );
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);

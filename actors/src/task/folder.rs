@@ -19,6 +19,8 @@ use crate::limits::shim::RECORD_BYTES_MAX;
 pub const TASKS: &str = "tasks";
 /// Argv, cwd, names of the environment, lease and so on, as the node wrote them.
 pub const SPEC: &str = "spec.json";
+/// A shell line that is too long for one argument, as the node wrote it.
+pub const SCRIPT: &str = "script";
 /// Held by the living shim.
 pub const LOCK: &str = "shim.lock";
 /// The control socket.
@@ -31,6 +33,8 @@ pub const KEPT: &str = "kept";
 pub const EVENTS: &str = "events.jsonl";
 /// How it ended.
 pub const RECEIPT: &str = "receipt.json";
+/// A mark that the task is lost: a shim that comes late starts nothing.
+pub const LOST: &str = "lost";
 /// A mark that the end was announced.
 pub const ANNOUNCED: &str = "announced";
 
@@ -53,7 +57,7 @@ pub enum Probe {
     /// It ended, and this is how.
     Ended(Box<Receipt>),
     /// The lock is free and, read after taking it, there is no receipt. Without `started` the command
-    /// never ran.
+    /// never ran. The folder is marked, so that no shim starts it from now on.
     Lost(Option<Started>),
 }
 
@@ -172,18 +176,21 @@ impl Folder {
         if let Some(receipt) = self.receipt()? {
             return Ok(Probe::Ended(Box::new(receipt)));
         }
-        // Where the shim never came so far as to make its lock, none is made here.
-        if !self.has(LOCK) {
-            return Ok(Probe::Lost(self.started()?));
-        }
         let Some(_lock) = self.try_lock()? else {
             return Ok(Probe::Alive);
         };
-        // Invariant: the receipt is read again under the lock, since the shim may have ended in between.
-        Ok(match self.receipt()? {
-            Some(receipt) => Probe::Ended(Box::new(receipt)),
-            None => Probe::Lost(self.started()?),
-        })
+        // Invariant: the receipt is read again under the lock, since the shim may have ended in between, and
+        // the mark is set under it, since another may be about to begin.
+        if let Some(receipt) = self.receipt()? {
+            return Ok(Probe::Ended(Box::new(receipt)));
+        }
+        self.mark_lost()?;
+        Ok(Probe::Lost(self.started()?))
+    }
+
+    /// Marks that the task is lost. A second mark changes nothing.
+    pub fn mark_lost(&self) -> io::Result<()> {
+        self.create_file(LOST).map(drop)
     }
 
     /// Connects to the living shim's control socket.
@@ -254,12 +261,6 @@ impl Room {
         }
         Ok(())
     }
-
-    /// Gives the space back.
-    pub(crate) fn release(&self, folder: &Folder) {
-        // Nothing can be done about a file that cannot be removed; its folder goes as a whole later.
-        let _ = folder.remove_file(&self.temporary);
-    }
 }
 
 fn bad_record(name: &str, why: &str) -> io::Error {
@@ -315,11 +316,11 @@ mod tests {
     #[test]
     fn a_folder_tells_alive_from_lost() {
         let (root, folder) = folder();
-        assert!(matches!(folder.probe().unwrap(), Probe::Lost(None)));
         let other = Folder::open(&root.path().join("t-1")).unwrap();
         let lock = other.try_lock().unwrap().unwrap();
         assert!(matches!(folder.probe().unwrap(), Probe::Alive));
         drop(lock);
+        assert!(matches!(folder.probe().unwrap(), Probe::Lost(None)));
         folder.write_json(STARTED, &started()).unwrap();
         assert!(matches!(folder.probe().unwrap(), Probe::Lost(Some(_))));
     }

@@ -436,8 +436,8 @@ pub struct Status {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stopped {
-    /// How the task ended.
-    pub state: EndState,
+    /// How the task ended; `None` while its main process is itself one of the survivors.
+    pub state: Option<EndState>,
     /// Processes that could not be ended.
     pub survivors: Vec<u32>,
 }

@@ -1,0 +1,420 @@
+//! The loop: whatever happens to a task comes in here, the machine decides, and this does it.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+use base64::Engine as _;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, Signal, WaitOptions};
+use serde_json::json;
+
+use super::capture::{Capture, Found};
+use super::clock::{Timer, boot_ms, wall_ms};
+use super::control::{Control, OpenAsk};
+use super::finish;
+use super::input::Input;
+use super::journal::Journal;
+use super::machine::{Effect, Machine, MainEnd};
+use super::signals;
+use super::start::pid_number;
+use super::tree::{self, Freezer};
+use crate::sys::{self, proc::Family};
+use crate::task::folder::{Folder, Room, SOCKET};
+use crate::task::wire::{
+    Ask, Hello, Launch, Lease, Line, PROTOCOL, Receipt, Request, Running, Status, Stopped, Usage,
+};
+
+/// The main process.
+pub(crate) struct Main {
+    pub(crate) pid: Pid,
+    pub(crate) started_at: u64,
+    /// How it ended, once it was waited for.
+    pub(crate) end: Option<MainEnd>,
+    pub(crate) ended_at: u64,
+}
+
+/// One supervised task.
+pub(crate) struct Shim {
+    pub(crate) machine: Machine,
+    pub(crate) main: Main,
+    pub(crate) launch: Launch,
+    pub(crate) folder: Folder,
+    pub(crate) capture: Capture,
+    pub(crate) input: Input,
+    pub(crate) control: Control,
+    pub(crate) journal: Journal,
+    pub(crate) timer: Timer,
+    pub(crate) signals: OwnedFd,
+    pub(crate) receipt_room: Room,
+    pub(crate) boot_id: String,
+    pub(crate) freezer: Freezer,
+    pub(crate) survivors: Vec<u32>,
+    pub(crate) last_output_at: Option<u64>,
+    pub(crate) is_done: bool,
+    pub(crate) _lock: File,
+}
+
+/// All that can wake the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Signals,
+    Timer,
+    Listener,
+    Input,
+    Stream(usize),
+    Connection(usize),
+}
+
+impl Shim {
+    /// What the starter is told.
+    pub(crate) fn running(&self) -> Running {
+        Running {
+            pid: pid_number(self.main.pid),
+            started_at: self.main.started_at,
+        }
+    }
+
+    /// Supervises to the end, and tells of it.
+    pub(crate) fn live(mut self) {
+        while !self.is_done {
+            let wakes = [self.machine.next_wake(), self.capture.next_wake()];
+            // Without its timer a shim would miss its deadline: better no shim, and the command with it.
+            if self.timer.arm(wakes.into_iter().flatten().min()).is_err() {
+                std::process::abort();
+            }
+            for source in self.wait() {
+                self.handle(source);
+            }
+            let now = boot_ms();
+            let effects = self.machine.on_time(now);
+            self.act(effects);
+            self.capture.calm(now);
+            self.control
+                .answer_awaits(|name| self.capture.size_of(name));
+            self.sweep();
+        }
+        self.finish();
+    }
+
+    fn wait(&self) -> Vec<Source> {
+        let mut sources = vec![Source::Signals, Source::Timer, Source::Listener];
+        let mut fds = vec![
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.timer.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.control.listener(), PollFlags::IN),
+        ];
+        if let Some(pipe) = self.input.waiting() {
+            sources.push(Source::Input);
+            fds.push(PollFd::new(pipe, PollFlags::OUT));
+        }
+        for (index, pipe) in self.capture.pipes() {
+            sources.push(Source::Stream(index));
+            fds.push(PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN));
+        }
+        for (index, connection) in self.control.connections.iter().enumerate() {
+            let mut flags = PollFlags::IN;
+            flags.set(PollFlags::OUT, connection.has_output());
+            sources.push(Source::Connection(index));
+            fds.push(PollFd::from_borrowed_fd(connection.fd(), flags));
+        }
+        if rustix::event::poll(&mut fds, None).is_err() {
+            return Vec::new();
+        }
+        let ready = sources.into_iter().zip(fds);
+        let ready = ready.filter(|(_, fd)| !fd.revents().is_empty());
+        ready.map(|(source, _)| source).collect()
+    }
+
+    fn handle(&mut self, source: Source) {
+        match source {
+            Source::Signals => self.on_signals(),
+            Source::Timer => self.timer.take(),
+            Source::Listener => {
+                let hello = self.hello();
+                self.control.accept(&hello);
+            }
+            Source::Input => self.input.push(),
+            Source::Stream(index) => self.on_stream(index),
+            Source::Connection(index) => {
+                self.control.connections[index].flush();
+                for request in self.control.connections[index].read() {
+                    self.on_request(index, request);
+                }
+            }
+        }
+    }
+
+    fn on_stream(&mut self, index: usize) {
+        let now = boot_ms();
+        match self.capture.read(&self.folder, index, now) {
+            Found::Bytes => {
+                self.last_output_at = Some(wall_ms());
+                self.machine.on_output(now);
+            }
+            Found::End => {
+                let effects = self.machine.on_stream_end();
+                self.act(effects);
+            }
+            Found::Nothing => {}
+        }
+    }
+
+    fn on_signals(&mut self) {
+        let mut is_told_to_end = false;
+        for signal in sys::take_signals(self.signals.as_fd()) {
+            is_told_to_end |= [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT]
+                .iter()
+                .any(|it| it.as_raw().unsigned_abs() == signal);
+        }
+        self.reap();
+        if is_told_to_end {
+            // Whoever ends a shim by hand, or shuts the system down, means its task.
+            let effects = self
+                .machine
+                .on_stop(boot_ms(), None, Some("shim-terminated"));
+            self.act(effects);
+        }
+    }
+
+    /// Waits for everybody who has ended. Only the main process may have to be left, so that its number
+    /// stays its own until a stop is through with the tree.
+    fn reap(&mut self) {
+        while let Some(pid) = sys::peek_ended() {
+            if pid != pid_number(self.main.pid) {
+                wait_for(pid);
+                continue;
+            }
+            if self.main.ended_at == 0 {
+                self.main.ended_at = wall_ms();
+            }
+            let effects = self.machine.on_main_ended(boot_ms());
+            self.act(effects);
+            if self.main.end.is_none() {
+                // It stays, and hides the others from the call above.
+                self.reap_others();
+                break;
+            }
+        }
+        self.look_at_tree();
+    }
+
+    fn reap_others(&self) {
+        for pid in Family::now().children_of(std::process::id()) {
+            let is_ended = || sys::stat_of(pid).is_some_and(|stat| stat.is_ended());
+            if pid != pid_number(self.main.pid) && is_ended() {
+                wait_for(pid);
+            }
+        }
+    }
+
+    fn look_at_tree(&mut self) {
+        if self.machine.is_stopping() && tree::is_empty() {
+            let effects = self.machine.on_tree_empty(boot_ms());
+            self.act(effects);
+        }
+    }
+
+    fn act(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Terminate => {
+                    self.freezer = Freezer::default();
+                    self.journal.note(wall_ms(), "stopping", &json!({}));
+                    tree::signal_all(Signal::TERM);
+                }
+                Effect::Freeze => {
+                    let round = self.freezer.round();
+                    let effects = self.machine.on_frozen(boot_ms(), round);
+                    self.act(effects);
+                }
+                Effect::Kill => {
+                    tree::signal_all(Signal::KILL);
+                    self.reap();
+                }
+                Effect::GiveUp => self.give_up(),
+                Effect::ReapMain => self.reap_main(),
+                Effect::Finish => self.is_done = true,
+            }
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.survivors = tree::members()
+            .into_iter()
+            .map(|member| member.pid)
+            .collect();
+        if self.main.ended_at == 0 {
+            let survivors = self.survivors.clone();
+            self.control.answer_stops(&Stopped {
+                state: None,
+                survivors,
+            });
+        }
+    }
+
+    fn reap_main(&mut self) {
+        let waited = rustix::process::waitpid(Some(self.main.pid), WaitOptions::NOHANG);
+        if let Ok(Some((_, status))) = waited {
+            let code = || MainEnd::Code(status.exit_status().unwrap_or_default());
+            let end = status
+                .terminating_signal()
+                .map_or_else(code, MainEnd::Signal);
+            self.main.end = Some(end);
+        }
+    }
+
+    fn sweep(&mut self) {
+        for _ in 0..self.control.sweep() {
+            let effects = self.machine.on_release(boot_ms());
+            self.act(effects);
+        }
+    }
+
+    fn hello(&self) -> Line {
+        Line::Hello(Hello {
+            hello: PROTOCOL,
+            id: self.launch.id.clone(),
+            pid: pid_number(self.main.pid),
+            lease: self.machine.lease(),
+            sizes: self.capture.sizes(),
+        })
+    }
+
+    fn on_request(&mut self, from: usize, Request { n, ask }: Request) {
+        let answer = match ask {
+            Ask::Hold => {
+                if !self.control.connections[from].holds {
+                    self.control.connections[from].holds = true;
+                    self.machine.on_hold();
+                }
+                Ok(json!({"lease": self.machine.lease()}))
+            }
+            Ask::Lease { to } => self.move_lease(to),
+            Ask::Stop { grace_ms, reason } => {
+                // Kept open first: the answer may come before this line is over.
+                self.control.connections[from].keep_open(OpenAsk::Stop { n });
+                let effects = self.machine.on_stop(boot_ms(), grace_ms, reason.as_deref());
+                return self.act(effects);
+            }
+            Ask::Signal { signal } => self.signal(&signal),
+            Ask::Await { stream, after } if self.capture.size_of(stream).is_some() => {
+                let ask = OpenAsk::Await { n, stream, after };
+                return self.control.connections[from].keep_open(ask);
+            }
+            Ask::Await { stream, .. } => Err(format!("this task has no stream {stream}")),
+            Ask::Status => Ok(json!(self.status())),
+            Ask::Write { data } => self.write(&data),
+            Ask::CloseInput => {
+                self.input.close();
+                Ok(json!({"closed": true}))
+            }
+        };
+        match answer {
+            Ok(ok) => self.control.connections[from].answer(n, &ok),
+            Err(error) => self.control.connections[from].refuse(n, &error),
+        }
+    }
+
+    fn move_lease(&mut self, to: Lease) -> Result<serde_json::Value, String> {
+        self.machine.on_lease(to)?;
+        self.journal.note(wall_ms(), "lease", &json!({"lease": to}));
+        Ok(json!({"lease": to}))
+    }
+
+    fn signal(&mut self, name: &str) -> Result<serde_json::Value, String> {
+        let signal = signals::parse(name).ok_or_else(|| {
+            format!("signal: {name} is none; use a name such as TERM or a number from 1 to 31")
+        })?;
+        if self.machine.is_ending() {
+            return Err("the task has ended".to_owned());
+        }
+        // Noted first: the end may be there before the call is over.
+        self.machine.on_signal_sent(signal.as_raw());
+        let denied = tree::signal_all(signal);
+        Ok(json!({"denied": denied}))
+    }
+
+    fn write(&mut self, data: &str) -> Result<serde_json::Value, String> {
+        let bytes = base64::prelude::BASE64_STANDARD
+            .decode(data)
+            .map_err(|error| format!("data: no base64: {error}"))?;
+        self.input.write(&bytes)?;
+        Ok(json!({"written": bytes.len()}))
+    }
+
+    fn status(&self) -> Status {
+        let phase = match (self.machine.is_stopping(), self.machine.is_ending()) {
+            (true, _) => "stopping",
+            (_, true) => "ending",
+            _ => "running",
+        };
+        Status {
+            phase: phase.to_owned(),
+            pid: pid_number(self.main.pid),
+            lease: self.machine.lease(),
+            holders: self.machine.holders(),
+            sizes: self.capture.sizes(),
+            last_output_at: self.last_output_at,
+            input_open: self.input.is_open(),
+        }
+    }
+
+    fn finish(mut self) {
+        self.capture.settle(&self.folder);
+        let Some(mut receipt) = self.receipt() else {
+            return;
+        };
+        if !finish::write_receipt(&self.folder, &self.receipt_room, &mut receipt) {
+            return;
+        }
+        let data = json!({"state": receipt.state, "exitCode": receipt.exit_code});
+        self.journal
+            .note_end(receipt.finished_at, "finished", &data);
+        // Whoever connected in this moment is told as well.
+        let hello = self.hello();
+        self.control.accept(&hello);
+        self.control.answer_stops(&Stopped {
+            state: Some(receipt.state),
+            survivors: receipt.survivors.clone(),
+        });
+        let ended = Box::new(receipt);
+        self.control
+            .farewell(&Line::Ended { ended }, |name| self.capture.size_of(name));
+        let _ = self.folder.remove_file(SOCKET);
+        self.control.connections.clear();
+        finish::announce(&self.folder, &self.launch, &mut self.journal);
+    }
+
+    fn receipt(&self) -> Option<Receipt> {
+        let outcome = self.machine.outcome(self.main.end?);
+        let streams = self.capture.sizes();
+        let (cpu_ms, peak_rss_bytes) = sys::children_usage();
+        Some(Receipt {
+            task_id: self.launch.id.clone(),
+            state: outcome.state,
+            exit_code: outcome.exit_code,
+            signal: outcome.signal.map(signals::name_of),
+            reason: outcome.reason,
+            started_at: self.main.started_at,
+            finished_at: self.main.ended_at,
+            last_output_at: self.last_output_at,
+            output_bytes: streams.values().sum(),
+            streams,
+            streams_held_open: self.machine.is_held_open(),
+            survivors: self.survivors.clone(),
+            usage: Usage {
+                cpu_ms,
+                peak_rss_bytes,
+            },
+            incarnation: self.launch.incarnation.clone(),
+            boot_id: self.boot_id.clone(),
+        })
+    }
+}
+
+fn wait_for(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    if pid.is_some() {
+        let _ = rustix::process::waitpid(pid, WaitOptions::NOHANG);
+    }
+}
