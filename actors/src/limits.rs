@@ -1,6 +1,5 @@
 //! Every size, count and time of this crate, each with its reason. Nothing else holds a bare number.
 
-
 // ---- names, answers and waits -------------------------------------------------------------------------------------------
 
 /// Characters of a session, resident or subscription name.

@@ -1,0 +1,268 @@
+//! `mesh.publish`, `mesh.publishBatch`, `mesh.read`, `mesh.topics`: events on topics.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use weft_grants::Right;
+use weft_mesh::{Cursor, Draft, Event, EventId, Kind, Page, Pattern, Query, Topic, TopicInfo};
+
+use crate::action::{Ctx, Verb};
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::limits::WAIT_MS_MAX;
+
+/// An event to publish.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct PublishInput {
+    /// The topic; not a reserved one.
+    pub topic: String,
+    /// What it is about; `message` unless given.
+    #[serde(default)]
+    pub kind: Option<Kind>,
+    /// A text.
+    #[serde(default)]
+    pub text: Option<String>,
+    /// Any JSON.
+    #[serde(default)]
+    #[schemars(with = "Option<serde_json::Value>")]
+    pub data: Option<serde_json::Value>,
+    /// Whom it is meant for.
+    #[serde(default)]
+    pub to: Option<String>,
+    /// An id of the caller's own: the same again is the same event.
+    #[serde(default)]
+    pub id: Option<EventId>,
+    /// As `id`, where the caller has a request id instead.
+    #[serde(default)]
+    pub request_id: Option<String>,
+}
+
+impl PublishInput {
+    /// The draft of this event, published by `caller`.
+    pub(crate) fn draft(self, caller: &Caller) -> Result<Draft> {
+        let topic = Topic::parse_public(&self.topic)?;
+        caller.require_on(Right::MeshPublish, topic.as_str())?;
+        let mut draft = Draft::new(topic, self.kind.unwrap_or_default(), caller.from());
+        draft.id = match (self.id, self.request_id) {
+            (Some(id), _) => Some(id),
+            // The id makes a repeat the same event for as long as ids are remembered, which is longer than a request id asks.
+            (None, Some(request)) => {
+                Some(request.parse().map_err(|error: weft_mesh::MeshError| {
+                    Error::invalid("requestId", error.to_string())
+                })?)
+            }
+            (None, None) => None,
+        };
+        draft.text = self.text;
+        draft.to = self.to;
+        draft.data = self
+            .data
+            .map(|data| serde_json::value::to_raw_value(&data))
+            .transpose()
+            .map_err(|error| Error::invalid("data", error.to_string()))?;
+        draft.origin = caller.origin();
+        draft.untrusted = caller.untrusted();
+        Ok(draft)
+    }
+}
+
+/// The event as it is in the log.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Published {
+    /// The event.
+    #[serde(flatten)]
+    pub event: Event,
+    /// It was there already.
+    pub duplicate: bool,
+}
+
+/// Publishes an event.
+pub(crate) struct Publish;
+
+impl Verb for Publish {
+    const REF: &'static str = "mesh.publish";
+    const SUMMARY: &'static str =
+        "append an event to a topic; answered when it is on stable storage";
+    const SCOPE: Right = Right::MeshPublish;
+    const CHANGES: bool = true;
+    type In = PublishInput;
+    type Out = Published;
+
+    async fn run(ctx: Ctx, input: PublishInput) -> Result<Published> {
+        let appended = ctx.house.store.publish(input.draft(&ctx.caller)?).await?;
+        Ok(Published {
+            event: appended.event,
+            duplicate: appended.duplicate,
+        })
+    }
+}
+
+/// Publishes up to a hundred.
+pub(crate) struct PublishBatch;
+
+/// Up to a hundred events.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct PublishBatchInput {
+    /// All of them are appended, or none.
+    events: Vec<PublishInput>,
+    /// Each event has an id of its own for repeats.
+    #[serde(default)]
+    #[expect(
+        dead_code,
+        reason = "taken so that every changing action takes it; the events' own ids make a repeat safe"
+    )]
+    request_id: Option<String>,
+}
+
+/// The events as they are in the log.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct PublishBatchOutput {
+    events: Vec<Published>,
+}
+
+impl Verb for PublishBatch {
+    const REF: &'static str = "mesh.publishBatch";
+    const SUMMARY: &'static str = "append up to 100 events, all or nothing";
+    const SCOPE: Right = Right::MeshPublish;
+    const CHANGES: bool = true;
+    type In = PublishBatchInput;
+    type Out = PublishBatchOutput;
+
+    async fn run(ctx: Ctx, input: PublishBatchInput) -> Result<PublishBatchOutput> {
+        let drafts = input
+            .events
+            .into_iter()
+            .map(|event| event.draft(&ctx.caller))
+            .collect::<Result<Vec<_>>>()?;
+        let appended = ctx.house.store.publish_batch(drafts).await?;
+        let events = appended
+            .into_iter()
+            .map(|one| Published {
+                event: one.event,
+                duplicate: one.duplicate,
+            })
+            .collect();
+        Ok(PublishBatchOutput { events })
+    }
+}
+
+/// Reads events.
+pub(crate) struct Read;
+
+/// From where, of what.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ReadInput {
+    /// Patterns; all public topics unless given.
+    #[serde(default)]
+    topics: Option<Vec<Pattern>>,
+    /// Events after this sequence, or `<epoch>-<sequence>`; 0 unless given.
+    #[serde(default)]
+    after: Cursor,
+    /// Only these kinds.
+    #[serde(default)]
+    kinds: Vec<Kind>,
+    /// Events at most, 1 to 1000.
+    #[serde(default)]
+    limit: Option<usize>,
+    /// Wait so long for the first, 0 to 300000 milliseconds.
+    #[serde(default)]
+    wait_ms: Option<u64>,
+}
+
+impl Verb for Read {
+    const REF: &'static str = "mesh.read";
+    const SUMMARY: &'static str = "events after a cursor, waiting for the first if asked";
+    const SCOPE: Right = Right::MeshRead;
+    const CHANGES: bool = false;
+    type In = ReadInput;
+    type Out = Page;
+
+    async fn run(ctx: Ctx, input: ReadInput) -> Result<Page> {
+        let patterns = match input.topics {
+            Some(topics) if topics.is_empty() => {
+                return Err(Error::invalid(
+                    "topics",
+                    "takes at least one pattern; leave it out for all",
+                ));
+            }
+            Some(topics) => topics,
+            None => vec![">".parse()?],
+        };
+        for pattern in &patterns {
+            ctx.caller.require_on(Right::MeshRead, pattern.as_str())?;
+        }
+        let wait_ms = input.wait_ms.unwrap_or(0);
+        if wait_ms > WAIT_MS_MAX {
+            return Err(Error::invalid(
+                "waitMs",
+                format!("takes 0 to {WAIT_MS_MAX} milliseconds, not {wait_ms}"),
+            ));
+        }
+        let mut query = Query::new(patterns, input.after);
+        if let Some(limit) = input.limit {
+            if !(1..=EVENTS_MAX).contains(&limit) {
+                return Err(Error::invalid(
+                    "limit",
+                    format!("takes 1 to {EVENTS_MAX}, not {limit}"),
+                ));
+            }
+            query.limit = limit;
+        }
+        query.kinds = input.kinds;
+        let deadline = Instant::now() + Duration::from_millis(wait_ms);
+        let mut watcher = ctx.house.store.watch(&query.patterns);
+        loop {
+            let page = ctx.house.store.read_events(query.clone()).await?;
+            if !page.events.is_empty() || !page.omitted.is_empty() || Instant::now() >= deadline {
+                return Ok(page);
+            }
+            // What was looked at is not looked at again.
+            query.after.sequence = query.after.sequence.max(page.next);
+            let _ = ctx
+                .house
+                .unless_stopping(tokio::time::timeout_at(deadline, watcher.changed()))
+                .await?;
+        }
+    }
+}
+
+const EVENTS_MAX: usize = weft_mesh::limits::READ_EVENTS_MAX;
+
+/// Lists topics.
+pub(crate) struct Topics;
+
+/// Nothing.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TopicsInput {}
+
+/// Topics by name.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct TopicsOutput {
+    topics: Vec<TopicInfo>,
+}
+
+impl Verb for Topics {
+    const REF: &'static str = "mesh.topics";
+    const SUMMARY: &'static str = "the topics with their counts, sizes and what retention took";
+    const SCOPE: Right = Right::MeshRead;
+    const CHANGES: bool = false;
+    type In = TopicsInput;
+    type Out = TopicsOutput;
+
+    async fn run(ctx: Ctx, _: TopicsInput) -> Result<TopicsOutput> {
+        let mut topics = ctx.house.store.topics().await?;
+        topics.retain(|info| {
+            ctx.caller
+                .require_on(Right::MeshRead, info.topic.as_str())
+                .is_ok()
+        });
+        Ok(TopicsOutput { topics })
+    }
+}

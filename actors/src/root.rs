@@ -1,0 +1,197 @@
+//! The root actor: sessions and residents are its children, started in order and found by name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
+use tracing::info;
+
+use crate::error::{Error, Result};
+use crate::house::House;
+use crate::limits::MAILBOX;
+use crate::resident::actor::{LeaveResident, LookAgain, ResidentActor};
+use crate::session::{Launched, Retire, SessionActor, StartTask, TendTask};
+use crate::task::launch::RequestKey;
+use crate::task::plan::Plan;
+use crate::task::row;
+
+/// The root of the node's actors.
+pub struct Root {
+    house: Arc<House>,
+    sessions: HashMap<String, Addr<SessionActor>>,
+    residents: HashMap<String, Addr<ResidentActor>>,
+}
+
+impl Root {
+    /// Starts the root and what the store says is to be looked after: unannounced tasks first, since residents may wait for
+    /// their ends.
+    pub async fn begin(house: Arc<House>) -> Result<Addr<Root>> {
+        let tasks = house.look(|sql| row::unannounced(sql)).await?;
+        let residents = house.look(|sql| crate::resident::rows::all(sql)).await?;
+        let root = Root {
+            house: house.clone(),
+            sessions: HashMap::new(),
+            residents: HashMap::new(),
+        }
+        .start();
+        house.set_root(root.clone());
+        info!(
+            tasks = tasks.len(),
+            residents = residents.len(),
+            "looking after what was left"
+        );
+        for task in tasks {
+            root.do_send(Tend {
+                session: task.session,
+                id: task.spec.id,
+            });
+        }
+        for resident in residents {
+            root.do_send(WakeResident {
+                name: resident.name,
+            });
+        }
+        Ok(root)
+    }
+
+    fn session(&mut self, name: &str, ctx: &mut Context<Self>) -> Addr<SessionActor> {
+        if let Some(actor) = self.sessions.get(name) {
+            return actor.clone();
+        }
+        let actor = SessionActor::new(name.to_owned(), self.house.clone(), ctx.address()).start();
+        self.sessions.insert(name.to_owned(), actor.clone());
+        actor
+    }
+}
+
+impl Actor for Root {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX);
+    }
+}
+
+/// Start a task for its session.
+#[derive(Message)]
+#[rtype(result = "Result<Launched>")]
+pub struct Run {
+    /// The checked launch.
+    pub plan: Box<Plan>,
+    /// The request id, if the caller gave one.
+    pub request: Option<RequestKey>,
+}
+
+impl Handler<Run> for Root {
+    type Result = ResponseFuture<Result<Launched>>;
+
+    fn handle(&mut self, run: Run, ctx: &mut Self::Context) -> Self::Result {
+        let session = self.session(&run.plan.row.session, ctx);
+        // Sent here, in the root's order, so that a session that is about to leave hears of it first.
+        let launched = session.send(StartTask {
+            plan: run.plan,
+            request: run.request,
+        });
+        Box::pin(async move {
+            launched
+                .await
+                .unwrap_or_else(|_| Err(Error::ActorFailed("the session's actor".into())))
+        })
+    }
+}
+
+/// Look after a task that was launched before.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Tend {
+    /// Its owner.
+    pub session: String,
+    /// Its id.
+    pub id: String,
+}
+
+impl Handler<Tend> for Root {
+    type Result = ();
+
+    fn handle(&mut self, tend: Tend, ctx: &mut Self::Context) {
+        self.session(&tend.session, ctx)
+            .do_send(TendTask { id: tend.id });
+    }
+}
+
+/// A session without children.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct SessionIdle {
+    /// Its name.
+    pub name: String,
+}
+
+impl Handler<SessionIdle> for Root {
+    type Result = ();
+
+    fn handle(&mut self, idle: SessionIdle, _: &mut Self::Context) {
+        if let Some(actor) = self.sessions.remove(&idle.name) {
+            actor.do_send(Retire);
+        }
+    }
+}
+
+/// A session that was about to leave and got work.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct SessionStays {
+    /// Its name.
+    pub name: String,
+    /// Its actor.
+    pub actor: Addr<SessionActor>,
+}
+
+impl Handler<SessionStays> for Root {
+    type Result = ();
+
+    fn handle(&mut self, stays: SessionStays, _: &mut Self::Context) {
+        // Where a newer one has taken the name, both go on: a task belongs to one of them, and the row says who owns it.
+        self.sessions.entry(stays.name).or_insert(stays.actor);
+    }
+}
+
+/// A resident was made, resumed or told something: start its actor, or have it look.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct WakeResident {
+    /// Its name.
+    pub name: String,
+}
+
+impl Handler<WakeResident> for Root {
+    type Result = ();
+
+    fn handle(&mut self, WakeResident { name }: WakeResident, ctx: &mut Self::Context) {
+        let house = self.house.clone();
+        let root = ctx.address();
+        let actor = self
+            .residents
+            .entry(name.clone())
+            .or_insert_with(|| ResidentActor::new(name, house, root).start());
+        actor.do_send(LookAgain);
+    }
+}
+
+/// A resident was removed.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct DropResident {
+    /// Its name.
+    pub name: String,
+}
+
+impl Handler<DropResident> for Root {
+    type Result = ();
+
+    fn handle(&mut self, DropResident { name }: DropResident, _: &mut Self::Context) {
+        if let Some(actor) = self.residents.remove(&name) {
+            actor.do_send(LeaveResident);
+        }
+    }
+}

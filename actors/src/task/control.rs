@@ -1,0 +1,156 @@
+//! One connection to a task's shim: requests with their answers, and the news of the end.
+
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::wire::{Ask, Hello, Line, Receipt, Request};
+use crate::error::{Error, Result};
+use crate::limits::CONTROL_QUEUE;
+
+/// A handle on a connection. Cloning shares the connection; it closes when the last clone and nothing else holds it.
+#[derive(Clone)]
+pub struct Control {
+    asks: mpsc::Sender<(Ask, oneshot::Sender<Result<Value>>)>,
+    end: watch::Receiver<Closed>,
+    hello: Arc<Hello>,
+    shim_pid: u32,
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone)]
+pub enum Closed {
+    /// It stands.
+    Open,
+    /// The shim told the end; the receipt is durable.
+    Ended(Arc<Receipt>),
+    /// It broke without a word: the shim is gone.
+    Broken,
+}
+
+impl Control {
+    /// Connects to the shim of the task folder `folder` and hears its hello.
+    pub async fn connect(folder: &Path) -> std::io::Result<Control> {
+        // Through a descriptor of the folder, so that no path is too long for a socket address.
+        let directory = rustix::fs::open(
+            folder,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let stream =
+            UnixStream::connect(format!("/proc/self/fd/{}/shim.sock", directory.as_raw_fd()))
+                .await?;
+        drop(directory);
+        let shim_pid = stream.peer_cred()?.pid().map_or(0, |pid| pid as u32);
+        let (read, write) = stream.into_split();
+        let mut read = BufReader::new(read);
+        let mut line = String::new();
+        if read.read_line(&mut line).await? == 0 {
+            return Err(std::io::ErrorKind::ConnectionReset.into());
+        }
+        let hello: Hello = serde_json::from_str(&line).map_err(std::io::Error::other)?;
+        let (asks, asked) = mpsc::channel(CONTROL_QUEUE);
+        let (closed, end) = watch::channel(Closed::Open);
+        tokio::spawn(converse(read, write, asked, closed));
+        Ok(Control {
+            asks,
+            end,
+            hello: Arc::new(hello),
+            shim_pid,
+        })
+    }
+
+    /// What the shim said of itself when the connection was made.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// The shim's process.
+    pub fn shim_pid(&self) -> u32 {
+        self.shim_pid
+    }
+
+    /// Asks, and waits for the answer. [`Error::WrongState`] when the task ended meanwhile.
+    pub async fn ask(&self, ask: Ask) -> Result<Value> {
+        let (reply, answer) = oneshot::channel();
+        self.asks.send((ask, reply)).await.map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Waits until the shim told the end or is gone. Never [`Closed::Open`].
+    pub async fn closed(&self) -> Closed {
+        let mut end = self.end.clone();
+        match end.wait_for(|end| !matches!(end, Closed::Open)).await {
+            Ok(end) => end.clone(),
+            Err(_) => Closed::Broken,
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::WrongState("the task has ended".into())
+}
+
+type Pending = HashMap<u64, oneshot::Sender<Result<Value>>>;
+
+/// Writes what is asked and hands out what is answered, until one side is gone.
+async fn converse(
+    read: BufReader<OwnedReadHalf>,
+    mut write: OwnedWriteHalf,
+    mut asked: mpsc::Receiver<(Ask, oneshot::Sender<Result<Value>>)>,
+    closed: watch::Sender<Closed>,
+) {
+    let mut pending = Pending::new();
+    let mut lines = read.lines();
+    let mut number = 0_u64;
+    let end = loop {
+        tokio::select! {
+            line = lines.next_line() => match line {
+                Ok(Some(line)) => if let Some(receipt) = hear(&line, &mut pending) {
+                    break Closed::Ended(receipt);
+                },
+                Ok(None) | Err(_) => break Closed::Broken,
+            },
+            ask = asked.recv() => {
+                // No handle is left: nobody wants to know.
+                let Some((ask, reply)) = ask else { return };
+                number += 1;
+                let Ok(mut line) = serde_json::to_vec(&Request { n: number, ask }) else { continue };
+                line.push(b'\n');
+                pending.insert(number, reply);
+                if write.write_all(&line).await.is_err() {
+                    // The shim may have told the end before it closed: read on to its last word.
+                    asked.close();
+                }
+            }
+        }
+    };
+    closed.send_replace(end);
+}
+
+fn hear(line: &str, pending: &mut Pending) -> Option<Arc<Receipt>> {
+    match serde_json::from_str::<Line>(line) {
+        Ok(Line::Ended { ended }) => return Some(Arc::new(*ended)),
+        Ok(Line::Ok { n, ok }) => {
+            if let Some(reply) = pending.remove(&n) {
+                let _ = reply.send(Ok(ok));
+            }
+        }
+        Ok(Line::Error { n, error }) => {
+            if let Some(reply) = pending.remove(&n) {
+                let _ = reply.send(Err(Error::WrongState(error)));
+            }
+        }
+        // A newer shim may say more than this release knows.
+        Ok(Line::Hello(_)) | Err(_) => {}
+    }
+    None
+}

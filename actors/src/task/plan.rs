@@ -1,0 +1,553 @@
+//! From the arguments of `tasks.run` to a spec and a launch: every check, every default, no I/O.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weft_mesh::{Kind, Topic};
+
+use super::record::{NotifySpec, Spec, State};
+use super::row::TaskRow;
+use super::wire::{Io, Lease, Streams};
+use crate::caller::check_name;
+use crate::error::{Error, Result};
+use crate::limits::{
+    ARG_BYTES_MAX, GRACE_MS_DEFAULT, GRACE_MS_MAX, KEEP_BYTES_DEFAULT, KEEP_BYTES_MAX,
+    KEEP_BYTES_MIN, KEY_CHARS_MAX, LABEL_CHARS_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+};
+
+/// The kind of a completion event unless the launch names another.
+pub const COMPLETION_KIND: &str = "task.completed";
+
+/// Where the end is announced.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NotifyInput {
+    /// The topic; not a reserved one.
+    pub topic: String,
+    /// The kind, `task.completed` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+}
+
+/// What a command is and how it is run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RunInput {
+    /// The words of the command, the program first. Either this or `line`.
+    #[serde(default)]
+    pub argv: Option<Vec<String>>,
+    /// A line for the shell. Either this or `argv`.
+    #[serde(default)]
+    pub line: Option<String>,
+    /// The working directory, absolute; the folder that holds the home unless given.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// Variables added to the base environment.
+    #[serde(default)]
+    pub env: Option<std::collections::BTreeMap<String, String>>,
+    /// `default`: a plain environment of the user; `none`: `env` is the whole of it (the command line hands over its own so).
+    #[serde(default)]
+    pub env_base: Option<EnvBase>,
+    /// Who keeps it alive.
+    #[serde(default)]
+    pub lease: Option<Lease>,
+    /// Who holds a foreground lease: this `call` (the default), or the `caller` itself on the task's control socket; then the
+    /// record is answered at once.
+    #[serde(default)]
+    pub hold: Option<Hold>,
+    /// Batch unless given.
+    #[serde(default)]
+    pub io: Option<Io>,
+    /// Merged into `output`, or split.
+    #[serde(default)]
+    pub streams: Option<Streams>,
+    /// A person's name for it, at most 200 characters.
+    #[serde(default, alias = "description")]
+    pub label: Option<String>,
+    /// A hard cap on the process, milliseconds.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+    /// From the first signal of a stop to the next, milliseconds.
+    #[serde(default)]
+    pub grace_ms: Option<u64>,
+    /// Where the end is announced; durable tasks only.
+    #[serde(default)]
+    pub notify: Option<NotifyInput>,
+    /// Bytes kept of each stream.
+    #[serde(default)]
+    pub keep_bytes: Option<u64>,
+    /// At most one unfinished task of this key a home; a second run joins it.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// Bytes of each stream in the answer of a foreground run.
+    #[serde(default)]
+    pub max_output: Option<usize>,
+    /// Milliseconds after which a foreground call moves its task to the background; 0 is off.
+    #[serde(default)]
+    pub hang_ms: Option<u64>,
+    /// The owner's branch, opaque.
+    #[serde(default)]
+    pub branch: Option<String>,
+    /// The owner session; the caller's unless given.
+    #[serde(default)]
+    pub session: Option<String>,
+    /// The same id again gets the same answer and starts nothing.
+    #[serde(default)]
+    pub request_id: Option<String>,
+}
+
+/// What a task's environment starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EnvBase {
+    /// HOME USER SHELL PATH LANG TMPDIR of the user.
+    Default,
+    /// Nothing.
+    None,
+}
+
+/// Who holds a foreground lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Hold {
+    /// The node, for as long as the call lasts.
+    Call,
+    /// The caller, by its own connection to the task's control socket.
+    Caller,
+}
+
+/// What the plan is made from beside the arguments.
+#[derive(Debug)]
+pub struct Surroundings<'a> {
+    /// The new task's id.
+    pub id: String,
+    /// A new random value.
+    pub incarnation: String,
+    /// The id of its completion grant, for when there is a notify.
+    pub grant_id: String,
+    /// The owner session.
+    pub session: String,
+    /// The task that calls, if one does.
+    pub by: Option<String>,
+    /// The home, absolute.
+    pub home: &'a Path,
+    /// The folder of the task.
+    pub folder: &'a Path,
+    /// The folder that holds the home.
+    pub project: &'a Path,
+    /// The base environment.
+    pub base_env: &'a [(String, String)],
+    /// What runs a line.
+    pub shell: &'a str,
+    /// Now, epoch milliseconds.
+    pub now: u64,
+    /// Bytes for its standard input, as a resident's run gets its event.
+    pub stdin: Option<Vec<u8>>,
+    /// Variables of weft's own, as a resident's run gets `WEFT_EVENT_*`.
+    pub own_env: Vec<(String, String)>,
+}
+
+/// A checked launch.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The row to commit.
+    pub row: TaskRow,
+    /// The words to execute.
+    pub argv: Vec<OsString>,
+    /// A script to write into the task's folder first, for a line too long for one argument.
+    pub script: Option<String>,
+    /// The complete environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Merged or split.
+    pub streams: Streams,
+    /// Bytes for the standard input.
+    pub stdin: Option<Vec<u8>>,
+}
+
+impl RunInput {
+    /// The lease asked for.
+    pub fn lease(&self) -> Lease {
+        self.lease.unwrap_or(Lease::Foreground)
+    }
+}
+
+/// Checks the arguments and decides everything that a launch needs.
+pub fn plan(input: &RunInput, around: Surroundings<'_>) -> Result<Plan> {
+    let lease = input.lease();
+    let (program, command) = program(input, &around)?;
+    check_numbers(input)?;
+    let io = input.io.unwrap_or(Io::Batch);
+    if io != Io::Batch {
+        return Err(Error::invalid(
+            "io",
+            "only batch tasks run in this version; pipes and pty come with the next",
+        ));
+    }
+    let streams = input.streams.unwrap_or(Streams::Merged);
+    let notify = notify(input, lease, &around.grant_id)?;
+    let cwd = match &input.cwd {
+        Some(cwd) if !cwd.starts_with('/') => {
+            return Err(Error::invalid(
+                "cwd",
+                format!("takes an absolute path, not {cwd}"),
+            ));
+        }
+        Some(cwd) => cwd.clone(),
+        None => text_path("cwd", around.project)?,
+    };
+    let env = environment(input, &around)?;
+    let spec = Spec {
+        id: around.id,
+        by: around.by,
+        label: input.label.clone(),
+        command,
+        argv: input.argv.clone(),
+        cwd,
+        io,
+        streams: streams.names().to_vec(),
+        created_at: around.now,
+        timeout_ms: input.timeout_ms,
+        grace_ms: input.grace_ms.unwrap_or(GRACE_MS_DEFAULT),
+        keep_bytes: input.keep_bytes.unwrap_or(KEEP_BYTES_DEFAULT),
+        notify,
+        incarnation: around.incarnation,
+        branch: input.branch.clone(),
+    };
+    let row = TaskRow {
+        session: around.session,
+        lease,
+        key: input.key.clone(),
+        state: State::Starting,
+        announced: false,
+        discard_item: false,
+        adopted: false,
+        notify_state: spec
+            .notify
+            .as_ref()
+            .map(|_| super::record::NotifyState::Pending),
+        notify_reason: None,
+        end: None,
+        spec,
+    };
+    Ok(Plan {
+        row,
+        argv: program.words,
+        script: program.script,
+        env,
+        streams,
+        stdin: around.stdin,
+    })
+}
+
+struct Program {
+    words: Vec<OsString>,
+    script: Option<String>,
+}
+
+fn program(input: &RunInput, around: &Surroundings<'_>) -> Result<(Program, String)> {
+    match (&input.argv, &input.line) {
+        (Some(argv), None) => {
+            match argv.first() {
+                None => {
+                    return Err(Error::invalid(
+                        "argv",
+                        "takes at least one word, the program",
+                    ));
+                }
+                Some(program) if program.is_empty() => {
+                    return Err(Error::invalid("argv", "the program's name is empty"));
+                }
+                Some(_) => {}
+            }
+            if let Some(index) = argv.iter().position(|word| word.contains('\0')) {
+                return Err(Error::invalid(
+                    "argv",
+                    format!("word {index} holds a NUL byte, which no argument can"),
+                ));
+            }
+            let words = argv.iter().map(OsString::from).collect();
+            Ok((
+                Program {
+                    words,
+                    script: None,
+                },
+                shell_quoted(argv),
+            ))
+        }
+        (None, Some(line)) => {
+            if line.contains('\0') {
+                return Err(Error::invalid(
+                    "line",
+                    "holds a NUL byte, which no command line can",
+                ));
+            }
+            let program = if line.len() > ARG_BYTES_MAX {
+                // The kernel takes no longer argument; a script has no such bound.
+                let script = around.folder.join(super::folder::SCRIPT);
+                Program {
+                    words: vec![around.shell.into(), script.into()],
+                    script: Some(line.clone()),
+                }
+            } else {
+                Program {
+                    words: vec![around.shell.into(), "-c".into(), line.into()],
+                    script: None,
+                }
+            };
+            Ok((program, line.clone()))
+        }
+        (Some(_), Some(_)) => Err(Error::invalid(
+            "line",
+            "comes instead of `argv`, not beside it",
+        )),
+        (None, None) => Err(Error::invalid(
+            "argv",
+            "is missing: give the command's words in `argv` or a shell line in `line`",
+        )),
+    }
+}
+
+fn check_numbers(input: &RunInput) -> Result<()> {
+    let within = |field: &str, value: Option<u64>, low: u64, high: u64| match value {
+        Some(value) if !(low..=high).contains(&value) => Err(Error::invalid(
+            field,
+            format!("takes {low} to {high}, not {value}"),
+        )),
+        _ => Ok(()),
+    };
+    let short = |field: &str, text: &Option<String>, max: usize| match text {
+        Some(text) if text.is_empty() || text.chars().count() > max => Err(Error::invalid(
+            field,
+            format!("takes 1 to {max} characters"),
+        )),
+        _ => Ok(()),
+    };
+    within(
+        "timeoutMs",
+        input.timeout_ms,
+        TIMEOUT_MS_MIN,
+        TIMEOUT_MS_MAX,
+    )?;
+    within("graceMs", input.grace_ms, 0, GRACE_MS_MAX)?;
+    within(
+        "keepBytes",
+        input.keep_bytes,
+        KEEP_BYTES_MIN,
+        KEEP_BYTES_MAX,
+    )?;
+    within(
+        "maxOutput",
+        input.max_output.map(|max| max as u64),
+        0,
+        crate::limits::OUTPUT_BYTES_MAX as u64,
+    )?;
+    short("label", &input.label, LABEL_CHARS_MAX)?;
+    short("key", &input.key, KEY_CHARS_MAX)?;
+    short("requestId", &input.request_id, KEY_CHARS_MAX)?;
+    short("branch", &input.branch, KEY_CHARS_MAX)?;
+    if let Some(session) = &input.session {
+        check_name("session", session)?;
+    }
+    if input.hold.is_some() && input.lease() != Lease::Foreground {
+        return Err(Error::invalid(
+            "hold",
+            "goes with the foreground lease only",
+        ));
+    }
+    Ok(())
+}
+
+fn notify(input: &RunInput, lease: Lease, grant_id: &str) -> Result<Option<NotifySpec>> {
+    let Some(notify) = &input.notify else {
+        return Ok(None);
+    };
+    if lease != Lease::Durable {
+        return Err(Error::invalid(
+            "notify",
+            "goes with the durable lease only, since another task may end without anyone to announce it",
+        ));
+    }
+    let topic = Topic::parse_public(&notify.topic)?;
+    let kind: Kind = notify.kind.as_deref().unwrap_or(COMPLETION_KIND).parse()?;
+    Ok(Some(NotifySpec {
+        topic: topic.to_string(),
+        kind: kind.to_string(),
+        grant_id: grant_id.to_owned(),
+    }))
+}
+
+fn environment(input: &RunInput, around: &Surroundings<'_>) -> Result<Vec<(OsString, OsString)>> {
+    let mut env = std::collections::BTreeMap::new();
+    if input.env_base.unwrap_or(EnvBase::Default) == EnvBase::Default {
+        env.extend(around.base_env.iter().cloned());
+    }
+    for (name, value) in input.env.iter().flatten() {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(Error::invalid(
+                format!("env.{}", name.escape_default()),
+                "takes a name without `=` and no NUL bytes",
+            ));
+        }
+        env.insert(name.clone(), value.clone());
+    }
+    env.insert("WEFT_HOME".into(), text_path("home", around.home)?);
+    env.insert("WEFT_TASK_ID".into(), around.id.clone());
+    env.insert("WEFT_SESSION".into(), around.session.clone());
+    env.extend(around.own_env.iter().cloned());
+    Ok(env
+        .into_iter()
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect())
+}
+
+fn text_path(field: &str, path: &Path) -> Result<String> {
+    path.to_str().map(ToOwned::to_owned).ok_or_else(|| {
+        Error::invalid(
+            field,
+            format!(
+                "{} is not UTF-8; give a path that is, or name another one",
+                path.display()
+            ),
+        )
+    })
+}
+
+/// Words as one line that a POSIX shell splits into the same words.
+pub fn shell_quoted<T: AsRef<str>>(words: &[T]) -> String {
+    let mut line = String::new();
+    for word in words {
+        let word = word.as_ref();
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        let plain = !word.is_empty()
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte));
+        if plain {
+            line.push_str(word);
+        } else {
+            line.push('\'');
+            line.push_str(&word.replace('\'', r"'\''"));
+            line.push('\'');
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn around<'a>() -> Surroundings<'a> {
+        Surroundings {
+            id: "t-1".into(),
+            incarnation: "i".into(),
+            grant_id: "g-1".into(),
+            session: "cli".into(),
+            by: None,
+            home: Path::new("/p/.weft"),
+            folder: Path::new("/p/.weft/tasks/t-1"),
+            project: Path::new("/p"),
+            base_env: &[],
+            shell: "/bin/sh",
+            now: 1,
+            stdin: None,
+            own_env: vec![],
+        }
+    }
+
+    fn check(input: &str) -> Result<Plan> {
+        plan(
+            &crate::action::parse(serde_json::from_str(input).unwrap())?,
+            around(),
+        )
+    }
+
+    #[test]
+    fn quoted_words_come_back_from_a_shell() {
+        let words = [
+            "printf",
+            "[%s]\n",
+            "a b",
+            "",
+            "it's",
+            "say \"hi\"",
+            "x\ny",
+            "-n",
+            "--",
+            "$HOME",
+            "*",
+            "back\\slash",
+            "é",
+        ];
+        let output = std::process::Command::new("sh")
+            .arg("-c")
+            .arg(shell_quoted(&words))
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8(output.stdout).unwrap(),
+            "[a b]\n[]\n[it's]\n[say \"hi\"]\n[x\ny]\n[-n]\n[--]\n[$HOME]\n[*]\n[back\\slash]\n[é]\n"
+        );
+    }
+
+    #[test]
+    fn every_refusal_names_its_field() {
+        for (input, field) in [
+            (r"{}", "argv"),
+            (r#"{"argv":[]}"#, "argv"),
+            (r#"{"argv":[""]}"#, "argv"),
+            (r#"{"argv":["a\u0000b"]}"#, "argv"),
+            (r#"{"argv":["a"],"line":"b"}"#, "line"),
+            (r#"{"argv":["a"],"surprise":1}"#, "surprise"),
+            (r#"{"argv":["a"],"cwd":"relative"}"#, "cwd"),
+            (r#"{"argv":["a"],"timeoutMs":0}"#, "timeoutMs"),
+            (r#"{"argv":["a"],"keepBytes":1}"#, "keepBytes"),
+            (r#"{"argv":["a"],"maxOutput":1048577}"#, "maxOutput"),
+            (r#"{"argv":["a"],"label":""}"#, "label"),
+            (r#"{"argv":["a"],"session":"a b"}"#, "session"),
+            (r#"{"argv":["a"],"env":{"A=B":"1"}}"#, "env.A=B"),
+            (r#"{"argv":["a"],"notify":{"topic":"builds"}}"#, "notify"),
+            (
+                r#"{"argv":["a"],"lease":"session","notify":{"topic":"builds"}}"#,
+                "notify",
+            ),
+        ] {
+            match check(input) {
+                Err(Error::Invalid { field: named, .. }) => assert_eq!(named, field, "{input}"),
+                other => panic!("{input}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_reserved_topic_is_refused_at_launch() {
+        let error = check(r#"{"argv":["a"],"lease":"durable","notify":{"topic":"weft.timing"}}"#)
+            .unwrap_err();
+        assert_eq!(error.slug(), "topic-reserved");
+    }
+
+    #[test]
+    fn weft_adds_its_three_variables_and_nothing_else() {
+        let plan = check(r#"{"argv":["a"],"env":{"A":"1"}}"#).unwrap();
+        let names: Vec<_> = plan
+            .env
+            .iter()
+            .map(|(name, _)| name.to_str().unwrap())
+            .collect();
+        assert_eq!(names, ["A", "WEFT_HOME", "WEFT_SESSION", "WEFT_TASK_ID"]);
+    }
+
+    #[test]
+    fn a_long_line_becomes_a_script() {
+        let fits = format!(r#"{{"line":"{}"}}"#, "x".repeat(ARG_BYTES_MAX));
+        assert!(check(&fits).unwrap().script.is_none());
+        let long = format!(r#"{{"line":"{}"}}"#, "x".repeat(ARG_BYTES_MAX + 1));
+        let plan = check(&long).unwrap();
+        assert!(plan.script.is_some());
+        assert_eq!(plan.argv[1], "/p/.weft/tasks/t-1/script");
+    }
+}

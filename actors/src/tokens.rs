@@ -1,0 +1,126 @@
+//! Access tokens: rows beside the signature, so that a token can be listed and revoked.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use schemars::JsonSchema;
+use serde::Serialize;
+use weft_grants::AccessClaims;
+use weft_mesh::Tx;
+
+use crate::caller::{Caller, Identity};
+use crate::error::{Error, Result};
+use crate::house::House;
+
+/// The table of tokens.
+pub const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS tokens (
+  jti        TEXT PRIMARY KEY,
+  name       TEXT,
+  session    TEXT NOT NULL,
+  scope      TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  revoked_at INTEGER
+) WITHOUT ROWID;
+";
+
+/// A token as it is listed. The token itself is shown once, when it is made.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenRow {
+    /// Its id.
+    pub token_id: String,
+    /// A person's name for it.
+    pub name: Option<String>,
+    /// The owner session that it acts as, an own one.
+    pub session: String,
+    /// What it may do.
+    pub scope: String,
+    /// Epoch milliseconds.
+    pub created_at: u64,
+    /// Epoch milliseconds.
+    pub expires_at: u64,
+    /// Epoch milliseconds; null while it is good.
+    pub revoked_at: Option<u64>,
+}
+
+fn from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<TokenRow> {
+    Ok(TokenRow {
+        token_id: row.get(0)?,
+        name: row.get(1)?,
+        session: row.get(2)?,
+        scope: row.get(3)?,
+        created_at: row.get(4)?,
+        expires_at: row.get(5)?,
+        revoked_at: row.get(6)?,
+    })
+}
+
+const COLUMNS: &str = "jti, name, session, scope, created_at, expires_at, revoked_at";
+
+/// Enters a new token.
+pub fn insert(tx: &mut Tx<'_>, row: &TokenRow) -> Result<()> {
+    tx.sql()
+        .prepare_cached("INSERT INTO tokens (jti, name, session, scope, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+        .execute(params![row.token_id, row.name, row.session, row.scope, row.created_at, row.expires_at])?;
+    Ok(())
+}
+
+/// All tokens, newest first.
+pub fn all(sql: &Connection) -> Result<Vec<TokenRow>> {
+    let mut statement = sql.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM tokens ORDER BY created_at DESC"
+    ))?;
+    let rows = statement
+        .query_map([], from_row)?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(rows)
+}
+
+/// The token of this id.
+pub fn get(sql: &Connection, jti: &str) -> Result<Option<TokenRow>> {
+    Ok(sql
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM tokens WHERE jti = ?1"))?
+        .query_row([jti], from_row)
+        .optional()?)
+}
+
+/// Revokes a token.
+pub fn revoke(tx: &mut Tx<'_>, jti: &str) -> Result<TokenRow> {
+    let now = tx.now();
+    tx.sql()
+        .prepare_cached("UPDATE tokens SET revoked_at = coalesce(revoked_at, ?2) WHERE jti = ?1")?
+        .execute(params![jti, now])?;
+    get(tx.sql(), jti)?.ok_or_else(|| Error::NotFound {
+        what: "token",
+        id: jti.to_owned(),
+    })
+}
+
+/// The caller that a token with these (verified) claims makes: known here, and not revoked.
+pub async fn check(house: &House, claims: &AccessClaims) -> Result<Caller> {
+    let scopes = claims.scopes().map_err(|error| {
+        Error::Unauthorized(format!("the token's scopes cannot be read: {error}"))
+    })?;
+    let jti = claims.jti.clone();
+    let row = house.look(move |sql| get(sql, &jti)).await?;
+    match row {
+        Some(row) if row.revoked_at.is_none() => Ok(Caller {
+            identity: Identity::Token {
+                jti: row.token_id,
+                scopes,
+            },
+            session: row.session,
+        }),
+        Some(_) => Err(Error::Unauthorized(
+            "the token was revoked; make another with `weft token create`".into(),
+        )),
+        None => Err(Error::Unauthorized(
+            "the token is not known to this store; make another with `weft token create`".into(),
+        )),
+    }
+}
+
+/// The key that streams of a token watch, to end with it.
+pub fn wake_key(jti: &str) -> String {
+    format!("token:{jti}")
+}

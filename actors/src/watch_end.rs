@@ -1,0 +1,22 @@
+//! Waiting for a task's end: register, look, wait. The row is the truth, the wake-up a hint.
+
+use crate::error::{Error, Result};
+use crate::house::House;
+use crate::task::announce;
+use crate::task::row::{self, TaskRow};
+
+/// Waits until task `id` has its end and answers its row. Refused when the node begins to stop.
+pub async fn wait_end(house: &House, id: &str) -> Result<TaskRow> {
+    let mut watcher = house.store.watch_key(&announce::wake_key(id));
+    loop {
+        let row = {
+            let id = id.to_owned();
+            house.look(move |sql| row::get(sql, &id)).await?
+        };
+        match row {
+            None => return Err(Error::no_task(id)),
+            Some(row) if row.end.is_some() => return Ok(row),
+            Some(_) => house.unless_stopping(watcher.changed()).await?,
+        }
+    }
+}
