@@ -20,6 +20,8 @@ pub(crate) struct Starter {
     program: PathBuf,
     /// `--state-dir`, where it was given.
     state_dir: Option<PathBuf>,
+    /// A TCP address that the node is to listen on.
+    listen: Option<String>,
 }
 
 impl Starter {
@@ -28,7 +30,19 @@ impl Starter {
         Ok(Starter {
             program: own_program()?,
             state_dir: state_dir.map(Path::to_owned),
+            listen: None,
         })
+    }
+
+    /// The same with a TCP address, which an ordinary start never has.
+    pub(crate) fn listening(mut self, address: &str) -> Self {
+        self.listen = Some(address.to_owned());
+        self
+    }
+
+    /// The file that is run.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Returns once a node answers in `home`, or with the reason why none does.
@@ -51,6 +65,7 @@ impl Starter {
             .arg("--home")
             .arg(&home.root)
             .args(["node", "--detached"])
+            .args(self.listen.iter().flat_map(|address| ["--listen", address]))
             .current_dir("/")
             .env_clear()
             .envs(crate::config::for_node(self.state_dir.as_deref()))

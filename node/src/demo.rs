@@ -1,11 +1,217 @@
-//! `weft demo`.
+//! `weft demo`: the product at work in a temporary home. Every line comes from the node's API.
 
-use crate::app::App;
-use crate::exit::Failure;
+mod build;
+mod stage;
+mod timeline;
 
-/// Shows the product at work.
-pub(crate) fn demo(_app: &App) -> Result<u8, Failure> {
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::app::{App, block_on, on_terminal, say};
+use crate::client::{Client, Events};
+use crate::config;
+use crate::exit::{self, Failure};
+use crate::limits::{LOG_LOOK_MS, LOG_LOOKS_MAX, WAIT_MS_MAX};
+use crate::render::{list, text};
+
+use stage::Stage;
+use timeline::Timeline;
+
+/// The topic on which the job's end is announced.
+const BUILDS: &str = "builds";
+/// The topic on which the resident reports.
+const REPORTS: &str = "reports";
+/// The resident's name.
+const RESIDENT: &str = "reporter";
+
+/// What the resident runs for each event: it shows what it got, then publishes a report of its own.
+const HANDLER: &str = r#"echo "event $WEFT_EVENT_SEQUENCE of $WEFT_EVENT_TOPIC, kind $WEFT_EVENT_KIND, attempt $WEFT_EVENT_ATTEMPT"
+cat; echo
+exec "$0" --json mesh publish reports --kind build.reported --text "heard of event $WEFT_EVENT_SEQUENCE""#;
+
+/// Shows the product at work. In a terminal it stays until Ctrl-C.
+pub(crate) fn demo(app: &App) -> Result<u8, Failure> {
+    block_on(async {
+        let mut interrupted =
+            signals().map_err(|error| Failure::io("listening for signals", error))?;
+        let mut stage = Stage::set(app)?;
+        let played = tokio::select! {
+            played = play(app, &mut stage) => played,
+            () = interrupted.any() => Ok(()),
+        };
+        let cleared = stage.clear().await;
+        played.and(cleared)?;
+        Ok(exit::DONE)
+    })
+}
+
+async fn play(app: &App, stage: &mut Stage) -> Result<(), Failure> {
+    let timeline = Timeline::begin(app.globals.json);
+    let status = stage.client().read("node.status", json!({})).await?;
+    timeline.node(&status)?;
+    let path = config::path().unwrap_or_default();
+    create_resident(stage, &timeline, &path).await?;
+    let topics = [BUILDS.to_owned(), REPORTS.to_owned()];
+    let mut events = stage
+        .another_client()
+        .events(&topics, Some("0"), None)
+        .await?;
+    run_build(stage, &timeline, &path).await?;
+    follow(stage.client(), &timeline, &mut events).await?;
+    if on_terminal() && !app.globals.json {
+        stay(stage, &timeline, &status, &mut events).await?;
+    }
+    Ok(())
+}
+
+async fn create_resident(
+    stage: &mut Stage,
+    timeline: &Timeline,
+    path: &str,
+) -> Result<(), Failure> {
+    let program = stage.program().to_string_lossy().into_owned();
+    let input = json!({
+        "name": RESIDENT,
+        "topics": [BUILDS],
+        "handler": {"exec": {"argv": ["/bin/sh", "-c", HANDLER, program]}},
+        "cwd": stage.work().to_string_lossy(),
+        "env": {"PATH": path, "WEFT_STATE_DIR": stage.state_dir().to_string_lossy()},
+    });
+    let answer = stage.client().change("residents.create", input).await?;
+    let resident = answer.get("resident").unwrap_or(&answer);
+    timeline.show(
+        "resident",
+        resident,
+        &format!("{} subscribes to {BUILDS}", text(resident, "name")),
+    )
+}
+
+async fn run_build(stage: &mut Stage, timeline: &Timeline, path: &str) -> Result<(), Failure> {
+    let job = build::prepare(&stage.work(), path)?;
+    if let Some(remark) = job.remark {
+        say(remark);
+    }
+    let input = json!({
+        "line": job.line,
+        "cwd": stage.work().to_string_lossy(),
+        "env": {"PATH": path},
+        "lease": "durable",
+        "label": job.label,
+        "notify": {"topic": BUILDS},
+    });
+    let record = stage.client().change("tasks.run", input).await?;
+    timeline.task(&record)?;
+    timeline.grant(&record)
+}
+
+/// Shows events as they come, with what is behind each, until the resident has handled the build's.
+async fn follow(
+    client: &mut Client,
+    timeline: &Timeline,
+    events: &mut Events,
+) -> Result<(), Failure> {
+    while let Some(event) = next_event(events).await? {
+        timeline.event(&event)?;
+        // Who sent it is a task in both cases: the build itself, or the resident's run.
+        let task = text(&event, "from")
+            .strip_prefix("task:")
+            .unwrap_or_default()
+            .to_owned();
+        let answer = client
+            .wait("tasks.wait", json!({"id": task, "timeoutMs": WAIT_MS_MAX}))
+            .await?;
+        timeline.end(&answer["task"])?;
+        timeline.output(&answer)?;
+        if event["topic"] == REPORTS {
+            return show_log(client, timeline).await;
+        }
+        timeline.grant(&answer["task"])?;
+    }
     Err(Failure::Failed(
-        "this build has no demonstration yet".to_owned(),
+        "the node ended the stream before the resident had reported".to_owned(),
     ))
+}
+
+/// Shows what the resident's log says of its events. The acknowledgement is written right after the end of the run,
+/// and the log has no wait of its own: it is asked again for a moment.
+async fn show_log(client: &mut Client, timeline: &Timeline) -> Result<(), Failure> {
+    for _ in 0..LOG_LOOKS_MAX {
+        let answer = client
+            .read("residents.log", json!({"name": RESIDENT}))
+            .await?;
+        let entries = list(&answer, "entries");
+        if !entries.is_empty() {
+            return entries
+                .iter()
+                .try_for_each(|entry| timeline.resident(entry));
+        }
+        tokio::time::sleep(Duration::from_millis(LOG_LOOK_MS)).await;
+    }
+    Err(Failure::Failed(
+        "the resident's log does not show its run".to_owned(),
+    ))
+}
+
+/// Leaves everything as it is for a person to look at, and goes on showing events.
+async fn stay(
+    stage: &mut Stage,
+    timeline: &Timeline,
+    status: &Value,
+    events: &mut Events,
+) -> Result<(), Failure> {
+    let home = exit::shell_word(&stage.home().to_string_lossy());
+    let state_dir = exit::shell_word(&stage.state_dir().to_string_lossy());
+    let url = list(status, "http")
+        .first()
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    say(&format!(
+        "the node stays at {url} until Ctrl-C; look at it from another terminal:"
+    ));
+    say(&format!(
+        "  weft --state-dir {state_dir} --home {home} ps --all"
+    ));
+    while let Some(event) = next_event(events).await? {
+        timeline.event(&event)?;
+    }
+    Ok(())
+}
+
+/// The next event of the stream; cursors without one are passed.
+async fn next_event(events: &mut Events) -> Result<Option<Value>, Failure> {
+    while let Some(message) = events.next().await? {
+        if message.data.is_empty() {
+            continue;
+        }
+        let value: Value = serde_json::from_str(&message.data)
+            .map_err(|error| Failure::Protocol(error.to_string()))?;
+        if value.get("sequence").is_some() {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+/// The signals that end the demonstration, each of which leaves nothing behind.
+struct Interrupted([tokio::signal::unix::Signal; 3]);
+
+fn signals() -> std::io::Result<Interrupted> {
+    Ok(Interrupted([
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::hangup())?,
+    ]))
+}
+
+impl Interrupted {
+    async fn any(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
 }

@@ -120,7 +120,6 @@ impl Failure {
             )),
             Failure::Cut(_) => Some("look with `weft ps --all` whether it took effect before you repeat it".to_owned()),
             Failure::Protocol(_) => Some("another version may be running; `weft node status` tells, `weft node stop` ends it, tasks go on".to_owned()),
-            Failure::Refused(problem) => problem.hint(),
             _ => None,
         }
     }
@@ -194,12 +193,6 @@ impl Problem {
             "internal" | "io" | "actor-failed" | "store-corrupt" | "node-stopping" => WEFT_FAILED,
             _ => REFUSED,
         }
-    }
-
-    fn hint(&self) -> Option<String> {
-        let candidates = self.document.get("candidates")?.as_array()?;
-        let list: Vec<&str> = candidates.iter().filter_map(Value::as_str).collect();
-        (!list.is_empty()).then(|| format!("it could be {}", list.join(", ")))
     }
 }
 

@@ -61,3 +61,8 @@ pub(crate) const LOCK_WAIT_MS: u64 = 15_000;
 
 /// The widest command or label in a table. Beyond, a line wraps and nothing lines up.
 pub(crate) const CELL_CHARS_MAX: usize = 60;
+
+/// How often the demonstration looks whether its resident's acknowledgement is written, and the pause between.
+pub(crate) const LOG_LOOKS_MAX: u32 = 250;
+/// See [`LOG_LOOKS_MAX`]: five seconds in all.
+pub(crate) const LOG_LOOK_MS: u64 = 20;

@@ -114,6 +114,18 @@ pub(crate) fn age(then: &Value, now: u64) -> String {
         .map_or_else(|| "-".to_owned(), |then| human(now.saturating_sub(then)))
 }
 
+/// How long a grant or token is still good for.
+pub(crate) fn validity(row: &Value, now: u64) -> String {
+    let expires = row["expiresAt"].as_u64().unwrap_or(0);
+    if !row["revokedAt"].is_null() {
+        "revoked".to_owned()
+    } else if expires <= now {
+        "expired".to_owned()
+    } else {
+        human(expires - now)
+    }
+}
+
 /// Epoch milliseconds now.
 pub(crate) fn now_ms() -> u64 {
     std::time::SystemTime::now()

@@ -33,6 +33,7 @@ impl Stage {
         Starter {
             program: self.dir.path().join("weft"),
             state_dir: Some(self.dir.path().join("state")),
+            listen: None,
         }
     }
 
@@ -92,6 +93,7 @@ fn a_node_that_cannot_start_says_why() {
     let absent = Starter {
         program: "/nonexistent/weft".into(),
         state_dir: None,
+        listen: None,
     };
     assert!(
         absent

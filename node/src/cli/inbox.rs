@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::given;
 use crate::app::{App, block_on, say};
+use crate::client::Client;
 use crate::exit::{self, Failure};
 use crate::limits::WAIT_MS_MAX;
 use crate::render::{self, list, text};
@@ -35,22 +36,7 @@ impl Inbox {
             app.answer(&answer, |_| String::new())?;
             return Ok(exit::DONE);
         }
-        let answer = block_on(async {
-            loop {
-                let input = given([
-                    ("after", self.after.map(Into::into)),
-                    ("waitMs", self.wait.then(|| WAIT_MS_MAX.into())),
-                ]);
-                let answer = client.wait("inbox.read", input).await?;
-                // A node that cannot be woken by anything says so; it need not be asked again.
-                if !self.wait
-                    || !list(&answer, "items").is_empty()
-                    || answer["wakeExpected"] == false
-                {
-                    return Ok(answer);
-                }
-            }
-        })?;
+        let answer = block_on(self.read(&mut client))?;
         app.answer(&answer, items)?;
         if self.wait && list(&answer, "items").is_empty() {
             say("nothing that is alive can wake this session");
@@ -58,6 +44,33 @@ impl Inbox {
         }
         Ok(exit::DONE)
     }
+}
+
+impl Inbox {
+    async fn read(&self, client: &mut Client) -> Result<Value, Failure> {
+        let read = |wait_ms: u64| {
+            given([
+                ("after", self.after.map(Into::into)),
+                ("waitMs", Some(wait_ms.into())),
+            ])
+        };
+        let mut answer = client.wait("inbox.read", read(0)).await?;
+        // Looked at after each empty read: what ended in between is delivered, and the next read finds it.
+        while self.wait && list(&answer, "items").is_empty() && something_runs(client).await? {
+            answer = client.wait("inbox.read", read(WAIT_MS_MAX)).await?;
+        }
+        Ok(answer)
+    }
+}
+
+/// Whether a task of this session is alive, whose end would be delivered.
+async fn something_runs(client: &mut Client) -> Result<bool, Failure> {
+    let answer = client
+        .read("tasks.list", json!({"states": ["starting", "running"]}))
+        .await?;
+    Ok(list(&answer, "tasks")
+        .iter()
+        .any(|task| task["lease"] != "foreground"))
 }
 
 /// Items under a heading that says what they are not.

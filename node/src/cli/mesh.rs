@@ -330,20 +330,12 @@ fn grants(answer: &Value, now: u64) -> String {
     let rows: Vec<Vec<String>> = list(answer, "grants")
         .iter()
         .map(|grant| {
-            let expires = grant["expiresAt"].as_u64().unwrap_or(0);
-            let state = if !grant["revokedAt"].is_null() {
-                "revoked".to_owned()
-            } else if expires <= now {
-                "expired".to_owned()
-            } else {
-                crate::duration::human(expires - now)
-            };
             vec![
                 text(grant, "grantId").to_owned(),
                 text(grant, "topic").to_owned(),
                 plain(&grant["kind"]),
                 format!("{}/{}", plain(&grant["used"]), plain(&grant["uses"])),
-                state,
+                render::validity(grant, now),
                 age(&grant["createdAt"], now),
                 plain(&grant["description"]),
             ]

@@ -1,6 +1,5 @@
 //! `residents`: handlers that run for every event of their topics.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -74,15 +73,6 @@ pub(super) struct Create {
     /// Set a variable of its runs; can be given more than once
     #[arg(long, short = 'e', value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// Of queued events with one value here only the newest is handled: a JSON pointer
-    #[arg(long, value_name = "POINTER")]
-    coalesce_key: Option<String>,
-    /// Leave out events whose fields match this JSON object
-    #[arg(long, value_name = "JSON")]
-    skip: Option<String>,
-    /// Leave out events older than this
-    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
-    expires: Option<u64>,
     /// The command and its arguments
     #[arg(
         required = true,
@@ -225,14 +215,6 @@ impl Create {
             ("timeoutMs", self.timeout.map(Into::into)),
             ("cwd", Some(cwd.into())),
             ("env", Some(environment(&self.env)?)),
-            ("coalesceKey", self.coalesce_key.map(Into::into)),
-            (
-                "skip",
-                self.skip
-                    .map(|skip| json_argument("--skip", &skip))
-                    .transpose()?,
-            ),
-            ("expiresMs", self.expires.map(Into::into)),
         ]))
     }
 }
@@ -261,9 +243,10 @@ fn table(residents: &[Value], now: u64) -> String {
                 .iter()
                 .filter_map(Value::as_str)
                 .collect();
+            let paused = resident["enabled"] == false;
             vec![
                 text(resident, "name").to_owned(),
-                text(resident, "state").to_owned(),
+                if paused { "paused" } else { "enabled" }.to_owned(),
                 topics.join(" "),
                 plain(&resident["cursor"]),
                 age(&resident["createdAt"], now),
@@ -273,25 +256,20 @@ fn table(residents: &[Value], now: u64) -> String {
     render::table(&["NAME", "STATE", "TOPICS", "CURSOR", "AGE"], &rows)
 }
 
-/// One entry a line; its names are the node's, so that a newer node's entries are shown whole.
 fn entries(entries: &[Value], now: u64) -> String {
-    entries.iter().fold(String::new(), |mut out, entry| {
-        let at = ["at", "createdAt", "finishedAt"]
-            .into_iter()
-            .find_map(|name| entry.get(name).filter(|at| at.is_u64()));
-        let mut line = format!(
-            "{:>8} ago",
-            at.map_or_else(|| "-".to_owned(), |at| age(at, now))
-        );
-        for (name, value) in entry
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter(|(_, value)| !value.is_null())
-        {
-            let _ = write!(line, "  {name}={}", plain(value));
-        }
-        let _ = writeln!(out, "{}", render::visible(&line));
-        out
-    })
+    let rows: Vec<Vec<String>> = entries
+        .iter()
+        .map(|entry| {
+            let mut row = vec![plain(&entry["n"]), age(&entry["at"], now)];
+            let names = ["state", "attempt", "sequence", "topic", "taskId", "reason"];
+            row.extend(names.map(|name| plain(&entry[name])));
+            row
+        })
+        .collect();
+    render::table(
+        &[
+            "N", "AGE", "STATE", "ATTEMPT", "EVENT", "TOPIC", "TASK", "REASON",
+        ],
+        &rows,
+    )
 }

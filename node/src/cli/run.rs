@@ -132,6 +132,8 @@ impl Run {
             (what.0, Some(what.1)),
             ("cwd", Some(text("--cwd", cwd.as_os_str())?.into())),
             ("env", Some(json!(self.environment()?))),
+            // The caller's environment is the whole of it: nothing of the node's own base is added.
+            ("envBase", Some("none".into())),
             ("lease", Some(lease.into())),
             ("hold", (lease == "foreground").then(|| "caller".into())),
             ("streams", streams.map(Into::into)),

@@ -232,30 +232,11 @@ fn external(jobs: &[Value], now: u64) -> String {
 pub(super) struct Adopt {
     /// The task's id, or the beginning of it
     id: String,
-    /// A new name for people
-    #[arg(long, value_name = "TEXT")]
-    label: Option<String>,
-    /// Announce its end on this topic
-    #[arg(long, value_name = "TOPIC")]
-    notify: Option<String>,
-    /// The kind of that event
-    #[arg(long, value_name = "KIND", requires = "notify")]
-    kind: Option<String>,
 }
 
 impl Adopt {
     pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
-        let notify = self.notify.map(|topic| {
-            given([
-                ("topic", Some(topic.into())),
-                ("kind", self.kind.map(Into::into)),
-            ])
-        });
-        let input = given([
-            ("jobId", Some(self.id.into())),
-            ("description", self.label.map(Into::into)),
-            ("notify", notify),
-        ]);
+        let input = json!({"jobId": self.id});
         let mut client = app.client()?;
         let answer = block_on(client.change("tasks.adopt", input))?;
         app.answer(&answer, |answer| {

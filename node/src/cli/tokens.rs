@@ -57,12 +57,15 @@ impl Tokens {
                 ]);
                 let answer = block_on(client.change("tokens.create", input))?;
                 app.answer(&answer, |answer| format!("{}\n", text(answer, "token")))?;
-                for line in list(&answer, "warnings")
+                let runs_code: Vec<&str> = list(&answer, "runsCode")
                     .iter()
                     .filter_map(Value::as_str)
-                    .chain(answer["warning"].as_str())
-                {
-                    say(line);
+                    .collect();
+                if !runs_code.is_empty() {
+                    say(&format!(
+                        "whoever has this token can run code here: {}",
+                        runs_code.join(" ")
+                    ));
                 }
             }
             Tokens::List => {
@@ -82,17 +85,14 @@ fn table(tokens: &[Value], now: u64) -> String {
     let rows: Vec<Vec<String>> = tokens
         .iter()
         .map(|token| {
-            let scopes: Vec<&str> = list(token, "scopes")
-                .iter()
-                .filter_map(Value::as_str)
-                .collect();
             vec![
                 text(token, "tokenId").to_owned(),
                 plain(&token["name"]),
-                scopes.join(" "),
+                text(token, "scope").to_owned(),
                 age(&token["createdAt"], now),
+                render::validity(token, now),
             ]
         })
         .collect();
-    render::table(&["TOKEN", "NAME", "SCOPES", "AGE"], &rows)
+    render::table(&["TOKEN", "NAME", "SCOPE", "AGE", "LEFT"], &rows)
 }
