@@ -1,6 +1,6 @@
 //! How many events a second the mesh stores, each answered after its flush, beside what the disk alone can do.
 //!
-//! Run it where the store would lie, in release: `cargo run --release -p weft-mesh --example publish_rate -- [DIR] [SECONDS]`.
+//! Run it where the store would lie, in release: `cargo run --release -p weft-mesh --example publish_rate -- [DIR] [SECONDS] [PUBLISHERS…]`.
 
 use std::error::Error;
 use std::fs::File;
@@ -18,6 +18,12 @@ fn main() -> Outcome<()> {
         .next()
         .map_or_else(std::env::temp_dir, PathBuf::from);
     let seconds = arguments.next().map_or(Ok(3.0), |text| text.parse())?;
+    let mut counts = arguments
+        .map(|text| text.parse())
+        .collect::<Result<Vec<usize>, _>>()?;
+    if counts.is_empty() {
+        counts.extend([1, 16, 64, 256]);
+    }
     let folder = base.join(format!("publish-rate-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -27,7 +33,7 @@ fn main() -> Outcome<()> {
         "{:>10} {:>10} {:>9} {:>9} {:>9}   {:>12}",
         "publishers", "events/s", "p50 ms", "p99 ms", "max ms", "fdatasync/s"
     );
-    for publishers in [1, 16, 64, 256] {
+    for publishers in counts {
         let limit = flushes_a_second(&folder)?;
         let figures = runtime.block_on(measure(
             &folder,

@@ -282,6 +282,10 @@ impl From<rusqlite::Error> for MeshError {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 Self::StoreBusy { waited_ms: 0 }
             }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::StoreCorrupt {
+                path: PathBuf::new(),
+                detail: error.to_string(),
+            },
             _ => Self::StoreFailed {
                 detail: error.to_string(),
             },

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weft_grants::GrantClaims;
 
 use crate::error::MeshError;
 use crate::event::Draft;
@@ -25,6 +26,30 @@ pub struct Spend {
     pub nbf: Option<u64>,
     /// Until when it is valid, in epoch seconds.
     pub exp: u64,
+}
+
+impl From<GrantClaims> for Spend {
+    fn from(claims: GrantClaims) -> Self {
+        let GrantClaims {
+            jti,
+            topic,
+            kind,
+            eid,
+            iat,
+            nbf,
+            exp,
+            ..
+        } = claims;
+        Self {
+            jti,
+            topic,
+            kind,
+            eid,
+            iat,
+            nbf,
+            exp,
+        }
+    }
 }
 
 impl Spend {

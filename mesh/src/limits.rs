@@ -58,6 +58,8 @@ pub const QUEUE_UNIT_BYTES: usize = 4096;
 pub const COMMIT_REQUESTS_MAX: usize = 1024;
 /// Most bytes of events in one commit.
 pub const COMMIT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// How long the writer waits for those it has just answered to ask again, in microseconds: a part of a flush.
+pub const GATHER_US: u64 = 100;
 /// Threads that read. Two are enough for the machines weft runs on, and bound the memory of page caches.
 pub const READER_THREADS: usize = 2;
 /// Reads that may wait for a reader thread before callers wait themselves.

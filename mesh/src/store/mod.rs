@@ -127,6 +127,7 @@ impl Store {
             copier,
             shared: Arc::clone(&shared),
             requests: Arc::clone(&requests),
+            answered: 0,
             has_backlog: false,
             is_broken: false,
         };

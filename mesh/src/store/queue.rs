@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
@@ -19,6 +20,8 @@ pub(super) struct Queue<T> {
 struct Line<T> {
     items: VecDeque<(T, u32)>,
     sleepers: usize,
+    /// Items that are worth waking a thread for.
+    wanted: usize,
     closed: bool,
 }
 
@@ -27,6 +30,7 @@ impl<T> Queue<T> {
         let line = Line {
             items: VecDeque::new(),
             sleepers: 0,
+            wanted: 1,
             closed: false,
         };
         Self {
@@ -58,7 +62,7 @@ impl<T> Queue<T> {
             return Err(MeshError::StoreClosed);
         }
         line.items.push_back((item, units));
-        let is_awaited = line.sleepers > 0;
+        let is_awaited = line.sleepers > 0 && line.items.len() >= line.wanted;
         drop(line);
         if is_awaited {
             self.arrived.notify_one();
@@ -76,7 +80,18 @@ impl<T> Queue<T> {
     }
 
     /// Waits for items and takes as many as the bounds allow, at least one. False once closed and empty.
-    pub(super) fn pop_many(&self, items_max: usize, units_max: usize, into: &mut Vec<T>) -> bool {
+    ///
+    /// Before it takes fewer than `expected` it waits for so many, though not longer than `patience`: those who were
+    /// just answered ask again within microseconds, and one flush for all is better than one for the first of them.
+    pub(super) fn pop_many(
+        &self,
+        bounds: (usize, usize),
+        expected: usize,
+        patience: Duration,
+        into: &mut Vec<T>,
+    ) -> bool {
+        let (items_max, units_max) = bounds;
+        self.wait_for_more(expected, patience);
         let mut line = self.wait_for_item();
         let mut taken = 0;
         while into.len() < items_max {
@@ -102,6 +117,24 @@ impl<T> Queue<T> {
         self.lock().closed = true;
         self.room.close();
         self.arrived.notify_all();
+    }
+
+    fn wait_for_more(&self, expected: usize, patience: Duration) {
+        if expected <= 1 {
+            let begun = std::time::Instant::now();
+            while expected == 1 && self.is_empty() && begun.elapsed() < Duration::from_micros(40) {
+                std::hint::spin_loop();
+            }
+            return;
+        }
+        let mut line = self.lock();
+        line.wanted = expected;
+        line.sleepers += 1;
+        let is_short = |line: &mut Line<T>| line.items.len() < expected && !line.closed;
+        let waited = self.arrived.wait_timeout_while(line, patience, is_short);
+        let (mut line, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        line.sleepers -= 1;
+        line.wanted = 1;
     }
 
     fn wait_for_item(&self) -> MutexGuard<'_, Line<T>> {
@@ -135,10 +168,10 @@ mod tests {
         }
         assert_eq!(queue.room.available_permits(), 0);
         let mut batch = Vec::new();
-        assert!(queue.pop_many(100, 5, &mut batch));
+        assert!(queue.pop_many((100, 5), 1, Duration::ZERO, &mut batch));
         assert_eq!(batch, [0, 1]);
         batch.clear();
-        assert!(queue.pop_many(1, 100, &mut batch));
+        assert!(queue.pop_many((1, 100), 1, Duration::ZERO, &mut batch));
         assert_eq!(batch, [2]);
         assert_eq!(queue.pop(), Some(3));
         assert_eq!(queue.room.available_permits(), 8);
@@ -153,7 +186,7 @@ mod tests {
         assert_eq!(queue.push_blocking(2), Err(MeshError::StoreClosed));
         assert_eq!(queue.pop(), Some(1));
         assert_eq!(queue.pop(), None);
-        assert!(!queue.pop_many(1, 1, &mut Vec::new()));
+        assert!(!queue.pop_many((1, 1), 9, Duration::MAX, &mut Vec::new()));
     }
 
     #[test]
@@ -162,7 +195,7 @@ mod tests {
         queue.push_blocking(1).unwrap();
         queue.lock().items[0].1 = 9;
         let mut batch = Vec::new();
-        assert!(queue.pop_many(10, 1, &mut batch));
+        assert!(queue.pop_many((10, 1), 1, Duration::ZERO, &mut batch));
         assert_eq!(batch, [1]);
     }
 }

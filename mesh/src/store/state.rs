@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use rusqlite::Connection;
 
+use super::trim;
 use crate::error::MeshError;
 use crate::limits::{RETENTION_AGE_MS, RETENTION_BYTES, RETENTION_COUNT, TOPICS_MAX};
 use crate::name::Topic;
@@ -56,6 +57,8 @@ pub(super) struct State {
     dirty: Vec<TopicIndex>,
     /// How to take back what happened since a savepoint; nothing is noted outside of one.
     undo: Option<(u64, Vec<Undo>)>,
+    /// When the first of the remembered ids may be forgotten, in epoch milliseconds.
+    pub(super) forget_at: u64,
     /// Whose age is looked at next.
     pub(super) turn: TopicIndex,
 }
@@ -86,6 +89,7 @@ impl State {
             by_name,
             dirty: Vec::new(),
             undo: None,
+            forget_at: trim::next_to_forget(conn)?,
             turn: 0,
         })
     }

@@ -32,7 +32,12 @@ pub(super) fn trim(
             return Ok(true);
         }
     }
-    Ok(forget_ids(conn, now, left)? == left)
+    if now <= state.forget_at {
+        return Ok(false);
+    }
+    let has_more = forget_ids(conn, now, left)? == left;
+    state.forget_at = next_to_forget(conn)?;
+    Ok(has_more)
 }
 
 fn retention_of(state: &State, topic: TopicIndex) -> Retention {
@@ -96,6 +101,7 @@ fn trim_topic(
         .get(gone)
         .map_or((0, 0), |next| (next.sequence, next.created_at));
     remove(conn, topic, counts.trimmed_to, now)?;
+    state.forget_at = next_to_forget(conn)?;
     state.change(topic, |current| *current = counts);
     Ok(gone)
 }
@@ -129,6 +135,14 @@ fn remove(conn: &Connection, topic: TopicIndex, to: u64, now: u64) -> Result<(),
     conn.prepare_cached("DELETE FROM events WHERE topic = ?1 AND sequence <= ?2")?
         .execute((row_id(topic), to))?;
     Ok(())
+}
+
+/// When the first of the remembered ids may be forgotten, in epoch milliseconds. Known by heart, so that commits need
+/// not look for it.
+pub(super) fn next_to_forget(conn: &Connection) -> Result<u64, MeshError> {
+    let next: Option<u64> =
+        conn.query_row("SELECT min(keep_until) FROM past_ids", [], |row| row.get(0))?;
+    Ok(next.unwrap_or(u64::MAX))
 }
 
 /// Forgets ids whose time is over, at most `rows_max`, and gives their number.

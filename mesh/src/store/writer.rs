@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use std::time::Duration;
+
 use rusqlite::{Connection, ErrorCode};
 
 use super::copier::Copier;
@@ -20,7 +22,9 @@ use super::state::State;
 use super::trim;
 use super::tx::Tx;
 use crate::error::MeshError;
-use crate::limits::{COMMIT_BYTES_MAX, COMMIT_REQUESTS_MAX, QUEUE_UNIT_BYTES};
+use crate::limits::{COMMIT_BYTES_MAX, COMMIT_REQUESTS_MAX, GATHER_US, QUEUE_UNIT_BYTES};
+
+const GATHER: Duration = Duration::from_micros(GATHER_US);
 
 pub(super) type Requests = Queue<Box<dyn Job>>;
 
@@ -35,6 +39,8 @@ pub(super) struct Writer {
     pub(super) copier: Copier,
     pub(super) shared: Arc<Shared>,
     pub(super) requests: Arc<Requests>,
+    /// Requests in the last batch; as many are likely to come again.
+    pub(super) answered: usize,
     /// Whether retention has more to do than the last commit could.
     pub(super) has_backlog: bool,
     /// Whether the connection must be opened anew before the next commit.
@@ -53,13 +59,14 @@ impl Writer {
     }
 
     /// Waits for requests and takes them. While retention has more to do and nobody asks for anything, an empty batch.
-    fn gather(&self, batch: &mut Vec<Box<dyn Job>>) -> bool {
-        const UNITS_MAX: usize = COMMIT_BYTES_MAX / QUEUE_UNIT_BYTES;
-        let is_free = self.has_backlog && self.requests.is_empty();
-        is_free
-            || self
-                .requests
-                .pop_many(COMMIT_REQUESTS_MAX, UNITS_MAX, batch)
+    fn gather(&mut self, batch: &mut Vec<Box<dyn Job>>) -> bool {
+        const BOUNDS: (usize, usize) = (COMMIT_REQUESTS_MAX, COMMIT_BYTES_MAX / QUEUE_UNIT_BYTES);
+        if self.has_backlog && self.requests.is_empty() {
+            return true;
+        }
+        let is_open = self.requests.pop_many(BOUNDS, self.answered, GATHER, batch);
+        self.answered = batch.len();
+        is_open
     }
 
     /// Commits a batch and answers it.
