@@ -30,6 +30,8 @@ pub const PATTERNS_MAX: usize = 64;
 
 /// Shortest time an id record stays after its event was made, in milliseconds: a retry that comes later is a new post.
 pub const ID_KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
+/// How long the ledger keeps a grant after its time is over, in milliseconds: long enough to see what it did.
+pub const GRANT_KEPT_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Longest time a reader's hold keeps events that retention would drop, in milliseconds.
 pub const HOLD_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
 /// Allowance for clocks that differ when a grant's times are checked, in seconds; the same as when its token is verified.
@@ -38,7 +40,7 @@ pub const LEEWAY_SECS: u64 = 30;
 /// Retention of a topic that has none of its own: age in milliseconds.
 pub const RETENTION_AGE_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Retention of a topic that has none of its own: events.
-pub const RETENTION_COUNT: u64 = 1_000_000;
+pub const RETENTION_COUNT: u64 = 10_000_000;
 /// Retention of a topic that has none of its own: bytes of events.
 pub const RETENTION_BYTES: u64 = 512 * 1024 * 1024;
 /// Most rows that retention deletes in one commit, so that no publish waits long for it.
@@ -82,6 +84,8 @@ pub const FREE_LOOK_MS: u64 = 250;
 pub const CHECK_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 const _: () = assert!(GRANT_POST_BYTES_MAX <= EVENT_BYTES_MAX);
+// The id of a grant's post is remembered as long as the grant is known, so that no retry is taken for a new post.
+const _: () = assert!(GRANT_KEPT_MS > LEEWAY_SECS * 1000);
 const _: () = assert!(WAL_PAGES_COPY < WAL_PAGES_FINISH);
 const _: () = assert!(EVENT_BYTES_MAX / QUEUE_UNIT_BYTES < QUEUE_UNITS);
 const _: () = assert!(READ_EVENTS_DEFAULT <= READ_EVENTS_MAX);

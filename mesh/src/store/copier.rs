@@ -85,6 +85,12 @@ impl Copier {
         }
     }
 
+    /// Called once, after the last commit: a store at rest is whole in its one file.
+    pub(super) fn at_end(&mut self, conn: &Connection) {
+        self.start = None;
+        self.finish(conn, 0);
+    }
+
     /// Copies the rest. If all is copied, the next commit begins the log anew.
     fn finish(&mut self, conn: &Connection, pages: u32) {
         let is_complete = matches!(checkpoint(conn), Ok((in_log, copied)) if in_log == copied);

@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::append::stored_time;
 use crate::error::MeshError;
 use crate::grant::{GrantRow, NewGrant};
+use crate::limits::GRANT_KEPT_MS;
 
 const COLUMNS: &str = "jti, topic, kind, eid, uses, used, exp, description, created_at, revoked_at, last_used_at, minted_by, epoch";
 
@@ -91,6 +92,25 @@ pub(super) fn revoke_other_epochs(
         (epoch, stored_time(now)),
     )?;
     Ok(())
+}
+
+/// When a grant may be forgotten, in epoch milliseconds.
+pub(super) fn forgotten_at(exp_secs: u64) -> u64 {
+    exp_secs.saturating_mul(1000).saturating_add(GRANT_KEPT_MS)
+}
+
+/// When the first of all grants may be forgotten, in epoch milliseconds.
+pub(super) fn next_to_forget(conn: &Connection) -> Result<u64, MeshError> {
+    let exp: Option<u64> = conn.query_row("SELECT min(exp) FROM grants", [], |row| row.get(0))?;
+    Ok(exp.map_or(u64::MAX, forgotten_at))
+}
+
+/// Forgets grants whose time was over long ago, at most `rows_max`, and gives their number.
+pub(super) fn forget(conn: &Connection, now: u64, rows_max: usize) -> Result<usize, MeshError> {
+    let mut delete = conn.prepare_cached(
+        "DELETE FROM grants WHERE jti IN (SELECT jti FROM grants WHERE exp < ?1 ORDER BY exp LIMIT ?2)",
+    )?;
+    Ok(delete.execute((now.saturating_sub(GRANT_KEPT_MS) / 1000, rows_max))?)
 }
 
 pub(super) fn find(conn: &Connection, jti: &str) -> Result<Option<GrantRow>, MeshError> {

@@ -198,12 +198,12 @@ fn omitted(conn: &Connection, topic: &Seen, after: u64) -> Result<Omitted, MeshE
     let seen: Option<u64> = select
         .query_row((topic.row_id, after), |row| row.get(0))
         .optional()?;
-    let gone = topic.appended - topic.kept;
+    let gone = topic.appended.saturating_sub(topic.kept);
     Ok(Omitted {
         topic: topic.name.clone(),
         after,
         to: topic.trimmed_to,
-        count: gone - seen.unwrap_or(0),
+        count: gone.saturating_sub(seen.unwrap_or(0)),
     })
 }
 

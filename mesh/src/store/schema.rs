@@ -83,4 +83,5 @@ CREATE TABLE IF NOT EXISTS grants (
     minted_by TEXT NOT NULL,
     epoch TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS grants_exp ON grants (exp);
 ";

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use rusqlite::Connection;
 
-use super::trim;
+use super::{ledger, trim};
 use crate::error::MeshError;
 use crate::limits::{RETENTION_AGE_MS, RETENTION_BYTES, RETENTION_COUNT, TOPICS_MAX};
 use crate::name::Topic;
@@ -58,7 +58,9 @@ pub(super) struct State {
     /// How to take back what happened since a savepoint; nothing is noted outside of one.
     undo: Option<(u64, Vec<Undo>)>,
     /// When the first of the remembered ids may be forgotten, in epoch milliseconds.
-    pub(super) forget_at: u64,
+    pub(super) forget_ids_at: u64,
+    /// When the first of the grants may be forgotten, in epoch milliseconds.
+    pub(super) forget_grants_at: u64,
     /// Whose age is looked at next.
     pub(super) turn: TopicIndex,
 }
@@ -89,7 +91,8 @@ impl State {
             by_name,
             dirty: Vec::new(),
             undo: None,
-            forget_at: trim::next_to_forget(conn)?,
+            forget_ids_at: trim::next_id_to_forget(conn)?,
+            forget_grants_at: ledger::next_to_forget(conn)?,
             turn: 0,
         })
     }

@@ -3,10 +3,14 @@
 use rusqlite::Connection;
 
 use super::append::stored_time;
+use super::ledger;
 use super::options::Hold;
 use super::state::{Counts, State, TopicIndex, row_id};
 use crate::error::MeshError;
-use crate::limits::{HOLD_MS_MAX, ID_KEPT_MS, TRIM_ROWS_MAX, TRIM_TOPICS_LOOKED_AT};
+use crate::limits::{
+    HOLD_MS_MAX, ID_KEPT_MS, TRIM_ROWS_MAX, TRIM_TOPICS_LOOKED_AT, VACUUM_PAGES_ABOVE,
+    VACUUM_PAGES_STEP,
+};
 use crate::query::Retention;
 
 /// Trims the topics this commit changed, and looks at the age of a few others in turn.
@@ -32,11 +36,25 @@ pub(super) fn trim(
             return Ok(true);
         }
     }
-    if now <= state.forget_at {
-        return Ok(false);
+    forget(conn, state, now, left)
+}
+
+/// Forgets what is remembered of ids and grants when its time is over, at most `rows_max` of each.
+fn forget(
+    conn: &Connection,
+    state: &mut State,
+    now: u64,
+    rows_max: usize,
+) -> Result<bool, MeshError> {
+    let mut has_more = false;
+    if now > state.forget_ids_at {
+        has_more |= forget_ids(conn, now, rows_max)? == rows_max;
+        state.forget_ids_at = next_id_to_forget(conn)?;
     }
-    let has_more = forget_ids(conn, now, left)? == left;
-    state.forget_at = next_to_forget(conn)?;
+    if now > state.forget_grants_at {
+        has_more |= ledger::forget(conn, now, rows_max)? == rows_max;
+        state.forget_grants_at = ledger::next_to_forget(conn)?;
+    }
     Ok(has_more)
 }
 
@@ -101,9 +119,21 @@ fn trim_topic(
         .get(gone)
         .map_or((0, 0), |next| (next.sequence, next.created_at));
     remove(conn, topic, counts.trimmed_to, now)?;
-    state.forget_at = next_to_forget(conn)?;
+    state.forget_ids_at = next_id_to_forget(conn)?;
     state.change(topic, |current| *current = counts);
+    give_back(conn)?;
     Ok(gone)
+}
+
+/// Gives some pages back to the file system when many are free. A few stay, since the next events need them.
+fn give_back(conn: &Connection) -> Result<(), MeshError> {
+    let free: u64 = conn
+        .prepare_cached("PRAGMA freelist_count")?
+        .query_row([], |row| row.get(0))?;
+    if free > VACUUM_PAGES_ABOVE {
+        conn.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES_STEP})"))?;
+    }
+    Ok(())
 }
 
 fn read_oldest(
@@ -139,7 +169,7 @@ fn remove(conn: &Connection, topic: TopicIndex, to: u64, now: u64) -> Result<(),
 
 /// When the first of the remembered ids may be forgotten, in epoch milliseconds. Known by heart, so that commits need
 /// not look for it.
-pub(super) fn next_to_forget(conn: &Connection) -> Result<u64, MeshError> {
+pub(super) fn next_id_to_forget(conn: &Connection) -> Result<u64, MeshError> {
     let next: Option<u64> =
         conn.query_row("SELECT min(keep_until) FROM past_ids", [], |row| row.get(0))?;
     Ok(next.unwrap_or(u64::MAX))

@@ -119,7 +119,10 @@ impl<'a> Tx<'a> {
 
     /// Enters a grant in the ledger, under this commit's epoch and time.
     pub fn insert_grant(&mut self, grant: &NewGrant) -> Result<(), MeshError> {
-        ledger::insert(self.conn, grant, self.epoch, self.now)
+        ledger::insert(self.conn, grant, self.epoch, self.now)?;
+        let forgotten_at = ledger::forgotten_at(grant.exp);
+        self.state.forget_grants_at = self.state.forget_grants_at.min(forgotten_at);
+        Ok(())
     }
 
     /// The ledger's row of a grant.

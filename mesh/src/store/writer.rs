@@ -55,6 +55,7 @@ impl Writer {
             self.commit(&mut batch);
             self.copier.after_commit(&self.conn);
         }
+        self.copier.at_end(&self.conn);
         self.shared.registry.wake_all();
     }
 
@@ -149,7 +150,11 @@ impl Writer {
         tracing::error!(%error, "a commit failed; looking whether it is there");
         self.is_broken = true;
         let ended = match self.reopen() {
-            Ok(()) => judge(&error, self.state.commits >= expected),
+            // Which topics were changed went with the connection, so everybody has to look.
+            Ok(()) => {
+                self.shared.registry.wake_all();
+                judge(&error, self.state.commits >= expected)
+            }
             Err(_) => Ended::Unknown(error.to_string()),
         };
         self.shared
