@@ -171,6 +171,8 @@ pub mod shim {
     pub const HOLDER_WAIT_MS: u64 = 10_000;
     /// Milliseconds of a stop after the grace; who lives then is a survivor.
     pub const STOP_CAP_MS: u64 = 5_000;
+    /// Looks for newcomers while one signal is sent to a tree that forks.
+    pub const SIGNAL_ROUNDS_MAX: usize = 8;
     /// Milliseconds in which all of the tree must come to rest before it is killed as it is: one who sleeps in
     /// the kernel may not stop at all.
     pub const FREEZE_CAP_MS: u64 = 1_000;

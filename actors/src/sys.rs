@@ -102,12 +102,22 @@ pub(crate) fn children_usage() -> (u64, u64) {
     (cpu_ms, usage.ru_maxrss as u64 * 1024)
 }
 
-/// Gives freed memory back to the kernel: a shim lives long and the launch document was large.
+/// Gives freed memory back to the kernel, and forgets pages of the program that are as they are in its file:
+/// a shim lives long and mostly waits, and what it needs again is mapped again from the page cache.
 pub(crate) fn give_memory_back() {
+    let mappings = proc::clean_file_mappings();
     #[cfg(target_env = "gnu")]
     // SAFETY: the call touches free memory of the allocator alone.
     unsafe {
         libc::malloc_trim(0);
+    }
+    // Last, since whatever runs after this is mapped again.
+    for (start, end) in mappings {
+        let (address, bytes) = (start as *mut libc::c_void, end - start);
+        // SAFETY: the range is a private mapping of a file that cannot be written and of which no page differs
+        // from the file (the loader's relocations would show as anonymous pages), so that a page read again is
+        // the same page.
+        unsafe { libc::madvise(address, bytes, libc::MADV_DONTNEED) };
     }
 }
 

@@ -47,7 +47,7 @@ fn stop_ends_what_left_the_process_group() {
 #[test]
 fn a_tree_that_obeys_ends_before_its_grace() {
     let home = Home::new();
-    let mut launch = home.line("trap 'exit 3' TERM; echo ready; sleep 60 & wait");
+    let mut launch = home.line("trap 'exit 3' TERM; sleep 60 & echo ready; wait");
     launch.grace_ms = 60_000;
     let mut task = home.start(&launch);
     task.wait_for_output("ready");

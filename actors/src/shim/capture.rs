@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 
 use super::store::{KeptFile, Store};
 use crate::limits::shim::{PIPE_BYTES_STEPS, PIPE_QUIET_MS, READ_BYTES_FIRST};
-use crate::sys;
 use crate::task::folder::Folder;
 use crate::task::wire::{Launch, StreamName};
 
@@ -125,10 +124,10 @@ impl Capture {
         self.full_at.map(|at| at + PIPE_QUIET_MS)
     }
 
-    /// Gives large pipes and the large buffer back after a quiet while.
-    pub(crate) fn calm(&mut self, now: u64) {
+    /// Gives large pipes and the large buffer back after a quiet while, and says whether it did.
+    pub(crate) fn calm(&mut self, now: u64) -> bool {
         if self.next_wake().is_none_or(|at| now < at) {
-            return;
+            return false;
         }
         let mut is_busy = false;
         for stream in &mut self.streams {
@@ -142,11 +141,11 @@ impl Capture {
         }
         if is_busy {
             self.full_at = Some(now);
-            return;
+            return false;
         }
         self.full_at = None;
         self.buffer = vec![0; READ_BYTES_FIRST];
-        sys::give_memory_back();
+        true
     }
 
     /// Leaves the files as a reader after the end wants them, and lets go of the pipes.

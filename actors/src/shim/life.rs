@@ -51,6 +51,8 @@ pub(crate) struct Shim {
     pub(crate) survivors: Vec<u32>,
     pub(crate) last_output_at: Option<u64>,
     pub(crate) is_done: bool,
+    /// Memory was used that a waiting shim does not need.
+    pub(crate) is_large: bool,
     pub(crate) _lock: File,
 }
 
@@ -88,7 +90,7 @@ impl Shim {
             let now = boot_ms();
             let effects = self.machine.on_time(now);
             self.act(effects);
-            self.capture.calm(now);
+            self.is_large |= self.capture.calm(now);
             self.control
                 .answer_awaits(|name| self.capture.size_of(name));
             self.sweep();
@@ -96,7 +98,7 @@ impl Shim {
         self.finish();
     }
 
-    fn wait(&self) -> Vec<Source> {
+    fn wait(&mut self) -> Vec<Source> {
         let mut sources = vec![Source::Signals, Source::Timer, Source::Listener];
         let mut fds = vec![
             PollFd::new(&self.signals, PollFlags::IN),
@@ -116,6 +118,10 @@ impl Shim {
             flags.set(PollFlags::OUT, connection.has_output());
             sources.push(Source::Connection(index));
             fds.push(PollFd::from_borrowed_fd(connection.fd(), flags));
+        }
+        if std::mem::take(&mut self.is_large) {
+            // At the last moment: only what runs from here to the next event is mapped again.
+            sys::give_memory_back();
         }
         if rustix::event::poll(&mut fds, None).is_err() {
             return Vec::new();

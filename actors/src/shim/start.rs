@@ -132,7 +132,6 @@ fn begin(mut launch: Launch, folder: &Folder, lock: File) -> Result<Shim, Failur
     launch.env = Vec::new();
     launch.stdin = None;
     let folder = Folder::open(Path::new(".")).map_err(|error| failure(doing, &error))?;
-    sys::give_memory_back();
     Ok(Shim {
         machine,
         main,
@@ -150,6 +149,7 @@ fn begin(mut launch: Launch, folder: &Folder, lock: File) -> Result<Shim, Failur
         survivors: Vec::new(),
         last_output_at: None,
         is_done: false,
+        is_large: true,
         _lock: lock,
     })
 }

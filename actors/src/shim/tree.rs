@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use rustix::process::Signal;
 
 use super::machine::Round;
+use crate::limits::shim::SIGNAL_ROUNDS_MAX;
 use crate::sys::proc::{self, Family, Stat};
 
 /// A process of the tree, as it was seen.
@@ -48,10 +49,24 @@ pub(crate) fn is_empty() -> bool {
         .any(|pid| proc::stat_of(pid).is_some_and(|stat| !stat.is_ended()) && !proc::is_weft(pid))
 }
 
-/// Sends a signal to every process of the tree and gives those that may not be signalled.
+/// Sends a signal once to every process of the tree, also to who was born while others were signalled, and
+/// gives those that may not be signalled.
 pub(crate) fn signal_all(signal: Signal) -> Vec<u32> {
     let mut denied = Vec::new();
-    for Member { pid, stat } in members() {
+    let mut met = HashSet::new();
+    for _ in 0..SIGNAL_ROUNDS_MAX {
+        let mut newcomers = members();
+        newcomers.retain(|member| met.insert((member.pid, member.stat.birth)));
+        if newcomers.is_empty() {
+            break;
+        }
+        signal_each(&newcomers, signal, &mut denied);
+    }
+    denied
+}
+
+fn signal_each(members: &[Member], signal: Signal, denied: &mut Vec<u32>) {
+    for &Member { pid, stat } in members {
         let Some(pidfd) = proc::open_process(pid, stat.birth) else {
             continue;
         };
@@ -62,7 +77,6 @@ pub(crate) fn signal_all(signal: Signal) -> Vec<u32> {
             let _ = proc::signal_process(&pidfd, Signal::CONT);
         }
     }
-    denied
 }
 
 /// The rounds of SIGSTOP of one stop.

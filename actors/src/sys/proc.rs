@@ -99,6 +99,34 @@ pub fn ancestors(pid: u32) -> Vec<u32> {
     line
 }
 
+/// The address ranges of this process that map a file, cannot be written, and hold no page of their own.
+pub(crate) fn clean_file_mappings() -> Vec<(usize, usize)> {
+    clean_mappings_in(&std::fs::read_to_string("/proc/self/smaps").unwrap_or_default())
+}
+
+fn clean_mappings_in(smaps: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut candidate = None;
+    for line in smaps.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let Some(first) = fields.next() else { continue };
+        if let Some((start, end)) = first.split_once('-') {
+            let is_readonly = fields
+                .next()
+                .is_some_and(|mode| matches!(mode, "r--p" | "r-xp"));
+            let is_file = fields.nth(3).is_some_and(|path| path.starts_with('/'));
+            let range = usize::from_str_radix(start, 16)
+                .ok()
+                .zip(usize::from_str_radix(end, 16).ok());
+            candidate = range.filter(|_| is_readonly && is_file);
+        } else if first == "Anonymous:" && fields.next() == Some("0") {
+            // A mapping for which the kernel does not say this is left alone.
+            found.extend(candidate.take());
+        }
+    }
+    found
+}
+
 /// Every process that can be seen.
 pub(crate) fn all_pids() -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
@@ -207,6 +235,17 @@ mod tests {
             (stat.parent, stat.state, stat.threads, stat.birth),
             (7, b'S', 1, 4242)
         );
+    }
+
+    #[test]
+    fn only_what_is_as_in_its_file_counts_as_clean() {
+        let smaps = "\
+            1000-2000 r-xp 00000000 fd:00 1 /bin/shim\nRss: 4 kB\nAnonymous:             0 kB\n\
+            2000-3000 r--p 00001000 fd:00 1 /bin/shim\nRss: 4 kB\nAnonymous:             4 kB\n\
+            3000-4000 rw-p 00002000 fd:00 1 /bin/shim\nAnonymous:             0 kB\n\
+            4000-5000 r-xp 00000000 00:00 0 [vdso]\nAnonymous:             0 kB\n\
+            5000-6000 r--p 00000000 fd:00 2 /lib/libc.so.6\n";
+        assert_eq!(clean_mappings_in(smaps), [(0x1000, 0x2000)]);
     }
 
     #[test]
