@@ -28,11 +28,12 @@ fn old_and_new(home: &Home) -> (Task, Peer) {
 
 #[test]
 fn a_log_that_is_cut_removed_or_replaced_goes_on_at_its_offset() {
-    let changes: [(&str, fn(&Path)); 5] = [
+    type Change = fn(&Path);
+    let changes: [(&str, Change); 5] = [
         ("cut", |log| std::fs::write(log, "").unwrap()),
         ("removed", |log| std::fs::remove_file(log).unwrap()),
         ("renamed", |log| {
-            std::fs::rename(log, log.with_extension("1")).unwrap()
+            std::fs::rename(log, log.with_extension("1")).unwrap();
         }),
         ("made read-only", |log| {
             std::fs::set_permissions(log, std::os::unix::fs::PermissionsExt::from_mode(0o400))
@@ -111,6 +112,9 @@ fn a_full_disk_neither_blocks_nor_ends_a_task() {
         }
         // Another cannot start where nothing can be written, says so, and leaves nothing.
         if floor == 0 {
+            let path = disk.path.join("fill");
+            let mut filler = std::fs::File::create(&path).unwrap();
+            while filler.write_all(&[0; 4096]).is_ok() {}
             let (answer, mut other) = home.try_start(&home.line("echo hi"));
             let Answer::Failed(failure) = answer else {
                 panic!("{answer:?}")
@@ -118,6 +122,7 @@ fn a_full_disk_neither_blocks_nor_ends_a_task() {
             assert_eq!(failure.errno, Some(libc::ENOSPC), "{}", failure.message);
             eventually("its end", || other.shim.try_wait().unwrap());
             assert_eq!(other.path.read_dir().unwrap().count(), 0);
+            drop(filler);
         }
         peer.ask(r#""do":"write","data":"Cg==""#).unwrap();
         let receipt = peer.ended();
@@ -130,6 +135,7 @@ fn a_full_disk_neither_blocks_nor_ends_a_task() {
         assert!(rest.omitted > 1 << 20);
         assert_eq!(rest.next, 20_000_004);
         drop(task);
+        let _ = std::fs::remove_file(disk.path.join("fill"));
         // The space is back, and the next task runs without hand work.
         std::fs::remove_dir_all(&home.path).unwrap();
         let home = Home::at(home.path);

@@ -19,7 +19,7 @@ use super::life::{Main, Shim};
 use super::machine::{Machine, Rules};
 use super::tree::Freezer;
 use crate::limits::shim::{LAUNCH_BYTES_MAX, RECEIPT_ROOM_BYTES, STARTED_ROOM_BYTES};
-use crate::sys::{self, Program, Waiting};
+use crate::sys::{self, Program, Waiting, proc};
 use crate::task::folder::{EVENTS, Folder, KEPT, LOCK, LOST, RECEIPT, Room, SOCKET, STARTED};
 use crate::task::wire::{Answer, Failure, Io, Launch, PROTOCOL, Started};
 
@@ -202,9 +202,13 @@ fn write_started(
 ) -> io::Result<()> {
     let pid = pid_number(waiting.pid);
     let gone = || io::Error::other("the new process is gone");
+    let birth = sys::birth_of(pid).ok_or_else(gone)?;
     let started = Started {
         pid,
-        birth: sys::birth_of(pid).ok_or_else(gone)?,
+        birth,
+        unique: proc::open_process(pid, birth)
+            .as_ref()
+            .and_then(proc::unique_of),
         boot_id: ground.boot_id.clone(),
         pid_ns: sys::pid_namespace()?,
         started_at,

@@ -85,12 +85,17 @@ fn find(task_id: &str, started: &Started, namespace: u64) -> Vec<OwnedFd> {
         }
         // Invariant: opened, and only then proved once more, so that the proof is of what is signalled.
         if let Some(pidfd) = proc::open_process(pid, stat.birth)
-            && (is_main || is_task_s(pid))
+            && ((is_main && is_same(&pidfd, started)) || is_task_s(pid))
         {
             remains.push(pidfd);
         }
     }
     remains
+}
+
+/// Where the kernel gives no number of its own, birth has to be proof enough.
+fn is_same(pidfd: &OwnedFd, started: &Started) -> bool {
+    started.unique.is_none() || proc::unique_of(pidfd) == started.unique
 }
 
 fn namespace_of(pid: u32) -> Option<u64> {
@@ -118,6 +123,7 @@ mod tests {
         Started {
             pid: child.id(),
             birth: proc::birth_of(child.id()).unwrap(),
+            unique: None,
             boot_id: proc::boot_id().unwrap(),
             pid_ns: proc::pid_namespace().unwrap(),
             started_at: 0,

@@ -215,6 +215,14 @@ pub(crate) fn open_process(pid: u32, birth: u64) -> Option<OwnedFd> {
     (birth_of(pid) == Some(birth)).then_some(pidfd)
 }
 
+/// The kernel's own number of a process, never used again in this boot; `None` before Linux 6.9, where a pidfd
+/// has no inode of its own.
+pub(crate) fn unique_of(pidfd: &OwnedFd) -> Option<u64> {
+    const PIDFS: u64 = 0x5049_4446;
+    let kind = rustix::fs::fstatfs(pidfd).ok()?.f_type;
+    (kind as u64 == PIDFS).then_some(rustix::fs::fstat(pidfd).ok()?.st_ino)
+}
+
 /// Sends a signal to exactly this process. A process that has ended is fine.
 pub(crate) fn signal_process(pidfd: &OwnedFd, signal: Signal) -> io::Result<()> {
     match rustix::process::pidfd_send_signal(pidfd, signal) {
@@ -253,7 +261,9 @@ mod tests {
         let me = std::process::id();
         let parent = ancestors(me)[0];
         assert!(Family::now().children_of(parent).contains(&me));
-        assert!(open_process(me, birth_of(me).unwrap()).is_some());
+        let pidfd = open_process(me, birth_of(me).unwrap()).unwrap();
+        let again = open_process(me, birth_of(me).unwrap()).unwrap();
+        assert_eq!(unique_of(&pidfd), unique_of(&again));
         assert!(open_process(me, birth_of(me).unwrap() + 1).is_none());
     }
 

@@ -279,6 +279,7 @@ mod tests {
         Started {
             pid: 7,
             birth: 9,
+            unique: None,
             boot_id: "b".into(),
             pid_ns: 1,
             started_at: 2,

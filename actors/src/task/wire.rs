@@ -235,6 +235,10 @@ pub struct Started {
     pub pid: u32,
     /// Its start time in clock ticks since boot.
     pub birth: u64,
+    /// The kernel's own number for it, which is never used again in this boot; Linux has it since 6.9. A tick
+    /// is ten milliseconds, in which a pid might come round again.
+    #[serde(default)]
+    pub unique: Option<u64>,
     /// The kernel's id of this boot.
     pub boot_id: String,
     /// The inode of the pid namespace.

@@ -105,7 +105,7 @@ impl Home {
         let mut setpriv = Command::new("setpriv");
         setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         setpriv.arg(shim);
-        self.started(self.start_by(setpriv, launch))
+        Self::started(self.start_by(setpriv, launch))
     }
 
     fn start_by(&self, mut shim: Command, launch: &Launch) -> (Answer, Task) {
@@ -137,10 +137,10 @@ impl Home {
 
     /// Starts it.
     pub(crate) fn start(&self, launch: &Launch) -> Task {
-        self.started(self.try_start(launch))
+        Self::started(self.try_start(launch))
     }
 
-    fn started(&self, (answer, mut task): (Answer, Task)) -> Task {
+    fn started((answer, mut task): (Answer, Task)) -> Task {
         let Answer::Started(running) = answer else {
             panic!("not started: {answer:?}")
         };
