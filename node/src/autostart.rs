@@ -91,7 +91,7 @@ impl Starter {
         let status = child
             .wait()
             .map_or_else(|error| error.to_string(), |status| status.to_string());
-        let words = crate::render::visible_lines(words.trim());
+        let words = crate::render::visible_lines(words.trim().trim_start_matches("weft: "));
         Err(if words.is_empty() {
             format!("a started node ended without a word ({status})")
         } else {

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::fs::Mode;
-use serde_json::{Value, json};
+use serde_json::Value;
 use weft_actors::home::Home;
 
 use crate::app::{App, say};
@@ -18,7 +18,7 @@ use crate::exit::{self, Failure};
 use crate::http::SocketPath;
 use crate::limits::LOCK_WAIT_MS;
 
-use stand_in::{ServeOptions, serve};
+use crate::serve::{ServeOptions, serve};
 
 /// What the command line says about the node.
 #[derive(Debug)]
@@ -64,6 +64,7 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
         listeners,
         idle,
         settings,
+        state_dir: app.globals.state_dir.clone(),
         ready: Box::new(move |status| {
             drop(starting);
             if detached {
@@ -178,40 +179,5 @@ fn listen(address: &str, options: &Options) -> Result<TcpListener, Failure> {
             Ok(listener)
         }
         bound => bound.map_err(|error| Failure::io(format!("--listen {address}"), error)),
-    }
-}
-
-/// Stands where the node's wiring will be.
-mod stand_in {
-    use super::{Failure, File, Home, Idle, Settings, TcpListener, Value, json};
-
-    /// What the wiring needs to know.
-    pub(super) struct ServeOptions {
-        /// Held for the node's whole life.
-        pub(super) lock: File,
-        /// Bound TCP sockets.
-        pub(super) listeners: Vec<TcpListener>,
-        /// The idle grace; none for the default.
-        pub(super) idle: Option<Idle>,
-        /// The home's settings.
-        pub(super) settings: Settings,
-        /// Called with the node's status once it answers.
-        pub(super) ready: Box<dyn FnOnce(Value) + Send>,
-    }
-
-    /// Serves nothing.
-    pub(super) async fn serve(home: Home, options: ServeOptions) -> Result<(), Failure> {
-        let _ = (
-            options.lock,
-            options.listeners,
-            options.idle,
-            options.settings,
-        );
-        drop(options.ready);
-        let _: Value = json!({});
-        Err(Failure::Failed(format!(
-            "{}: this build has no node yet",
-            home.root.display()
-        )))
     }
 }

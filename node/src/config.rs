@@ -28,6 +28,11 @@ const PLAIN_NAMES: [&str; 8] = [
 /// Used for a started node where the caller has no PATH at all.
 const PLAIN_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Text as bytes: the one language that every system has.
+const PLAIN_LANG: &str = "C.UTF-8";
+/// Where temporary files go on every Unix.
+const PLAIN_TMPDIR: &str = "/tmp";
+
 /// The caller's home directory; the search for a home stops there.
 pub(crate) fn home_dir() -> Option<PathBuf> {
     absolute("HOME")
@@ -104,6 +109,71 @@ pub(crate) fn for_node(state_dir: Option<&Path>) -> Vec<(OsString, OsString)> {
         plain.push(("WEFT_STATE_DIR".into(), dir.into()));
     }
     plain
+}
+
+/// What tasks of every door but the command line start from: the user as the system knows them, then PATH, LANG and
+/// TMPDIR of the settings or fixed. Nothing of the environment that this node happened to be started in.
+pub(crate) fn base_env(settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let uid = rustix::process::getuid().as_raw();
+    let mut base: BTreeMap<String, String> = match user_record(&users, uid) {
+        Some(record) => [
+            ("HOME", record.home),
+            ("USER", record.name),
+            ("SHELL", record.shell),
+        ]
+        .map(owned)
+        .into(),
+        // A user that only a directory service knows.
+        None => ["HOME", "USER", "SHELL"]
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), set(name)?.into_string().ok()?)))
+            .collect(),
+    };
+    base.extend(
+        [
+            ("PATH", PLAIN_PATH),
+            ("LANG", PLAIN_LANG),
+            ("TMPDIR", PLAIN_TMPDIR),
+        ]
+        .map(owned),
+    );
+    base.extend(
+        settings
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone())),
+    );
+    base.into_iter().collect()
+}
+
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+/// What the system's list of users says of one.
+#[derive(Debug, PartialEq, Eq)]
+struct UserRecord<'a> {
+    name: &'a str,
+    home: &'a str,
+    shell: &'a str,
+}
+
+fn user_record(users: &str, uid: u32) -> Option<UserRecord<'_>> {
+    users.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [name, _, number, _, _, home, shell] = fields.as_slice() else {
+            return None;
+        };
+        let shell = if shell.is_empty() { "/bin/sh" } else { shell };
+        (number.parse() == Ok(uid)).then_some(UserRecord { name, home, shell })
+    })
+}
+
+/// Where a test wants this node to panic.
+pub(crate) fn fail_points() -> String {
+    set("WEFT_FAIL_POINTS")
+        .and_then(|points| points.into_string().ok())
+        .unwrap_or_default()
 }
 
 fn set(name: &str) -> Option<OsString> {
@@ -241,6 +311,27 @@ mod tests {
             let reason = parse(text).unwrap_err();
             assert!(reason.contains(name), "{text}: {reason}");
         }
+    }
+
+    #[test]
+    fn a_user_is_found_by_number_in_the_system_s_list() {
+        let users = "root:x:0:0:root:/root:/bin/bash\nbroken\nada:x:1000:1000:Ada,,,:/home/ada:\n";
+        let ada = UserRecord {
+            name: "ada",
+            home: "/home/ada",
+            shell: "/bin/sh",
+        };
+        assert_eq!(user_record(users, 1000), Some(ada));
+        assert_eq!(user_record(users, 7), None);
+    }
+
+    #[test]
+    fn a_task_s_base_is_complete_and_the_settings_decide() {
+        let settings = BTreeMap::from([("LANG".to_owned(), "de_DE.UTF-8".to_owned())]);
+        let base: BTreeMap<String, String> = base_env(&settings).into_iter().collect();
+        assert_eq!(base["LANG"], "de_DE.UTF-8");
+        assert_eq!(base["PATH"], PLAIN_PATH);
+        assert_eq!(base["TMPDIR"], "/tmp");
     }
 
     #[test]

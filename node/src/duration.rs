@@ -1,5 +1,7 @@
 //! Durations as people write them: `500ms 5s 2m 1h 1d`, also joined as `1m30s`; a bare number is seconds.
 
+use std::time::Duration;
+
 use crate::limits::DURATION_MS_MAX;
 
 /// Reads a duration into milliseconds, 0 to 366 days. For clap: the error is a sentence for a person.
@@ -32,18 +34,23 @@ pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
     Ok(total.round() as u64)
 }
 
-/// Reads a duration that may also be `never`, which is none.
+/// Reads a duration that may also be `never`.
 pub(crate) fn parse_idle(text: &str) -> Result<Idle, String> {
     if text == "never" {
-        Ok(Idle(None))
+        Ok(Idle::Never)
     } else {
-        parse_ms(text).map(|ms| Idle(Some(ms)))
+        parse_ms(text).map(|ms| Idle::After(Duration::from_millis(ms)))
     }
 }
 
-/// How long a node without work stays: milliseconds, or for ever.
+/// How long a node without work stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Idle(pub(crate) Option<u64>);
+pub(crate) enum Idle {
+    /// It ends after this time.
+    After(Duration),
+    /// For ever.
+    Never,
+}
 
 fn unit_ms(unit: &str) -> Option<f64> {
     Some(match unit {
@@ -97,6 +104,13 @@ mod tests {
         ] {
             assert!(parse_ms(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_idle_grace_may_be_for_ever() {
+        assert_eq!(parse_idle("never"), Ok(Idle::Never));
+        assert_eq!(parse_idle("10m"), Ok(Idle::After(Duration::from_secs(600))));
+        assert!(parse_idle("always").is_err());
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl SocketPath {
     pub(crate) fn connect(&self) -> io::Result<std::os::unix::net::UnixStream> {
         std::os::unix::net::UnixStream::connect(&self.path)
     }
+
+    /// Binds a listener there.
+    pub(crate) fn bind(&self) -> io::Result<std::os::unix::net::UnixListener> {
+        std::os::unix::net::UnixListener::bind(&self.path)
+    }
 }
 
 /// An open connection.

@@ -66,3 +66,13 @@ pub(crate) const CELL_CHARS_MAX: usize = 60;
 pub(crate) const LOG_LOOKS_MAX: u32 = 250;
 /// See [`LOG_LOOKS_MAX`]: five seconds in all.
 pub(crate) const LOG_LOOK_MS: u64 = 20;
+
+/// How long a node that ends waits for its doors. They bound themselves a little below this.
+pub(crate) const DRAIN_MS: u64 = 5_000;
+
+/// A foreground call through HTTP goes to the background after two minutes: longer than most builds, shorter than
+/// the patience of most clients.
+pub(crate) const HANG_MS_DEFAULT: u64 = 120_000;
+
+/// A node with nothing to do ends after ten minutes: long enough for a person who thinks between two commands.
+pub(crate) const IDLE_MS_DEFAULT: u64 = 600_000;

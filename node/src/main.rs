@@ -18,8 +18,11 @@ mod home;
 mod http;
 mod ids;
 mod limits;
+mod reaper;
 mod render;
+mod serve;
 mod sse;
+mod watch_home;
 
 fn main() -> ExitCode {
     // A shim must stay small: nothing may be made before it, no runtime, no parser, no thread.
@@ -27,7 +30,7 @@ fn main() -> ExitCode {
         .nth(1)
         .is_some_and(|word| word == "shim")
     {
-        return weft_actors::shim::main();
+        weft_actors::shim::main();
     }
     ExitCode::from(cli::main())
 }

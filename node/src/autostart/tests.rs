@@ -85,7 +85,7 @@ fn a_node_that_cannot_start_says_why() {
     let stage = Stage::new("echo 'weft: weft.db is corrupt' >&2; exit 1");
     assert_eq!(
         stage.starter().start(&stage.home()),
-        Err("weft: weft.db is corrupt".to_owned())
+        Err("weft.db is corrupt".to_owned())
     );
     let silent = Stage::new("exit 3");
     let reason = silent.starter().start(&silent.home()).unwrap_err();

@@ -106,8 +106,15 @@ impl Node {
 
 fn status(app: &App) -> Result<u8, Failure> {
     let mut client = app.client_of_running()?;
-    let answer = block_on(client.read("node.status", json!({})))?;
-    app.answer(&answer, render::fields)?;
+    match block_on(client.read("node.status", json!({}))) {
+        Ok(answer) => app.answer(&answer, render::fields)?,
+        // That is an answer to the question, not a failure to get one.
+        Err(Failure::NoNode { home, .. }) => {
+            let home = home.display();
+            return Err(Failure::Failed(format!("no node runs in {home}")));
+        }
+        Err(failure) => return Err(failure),
+    }
     Ok(exit::DONE)
 }
 
