@@ -183,6 +183,51 @@ async fn a_lock_longer_than_the_patience_is_a_clear_refusal_with_nothing_half_do
 }
 
 #[tokio::test]
+async fn a_full_store_refuses_and_works_again_when_there_is_room() {
+    let home = Home::new();
+    let store = home.open();
+    let pages = |limit: u32| {
+        store.write(move |tx| {
+            tx.sql()
+                .execute_batch(&format!("PRAGMA max_page_count = {limit}"))?;
+            Ok::<_, weft_mesh::MeshError>(())
+        })
+    };
+    pages(64).await.unwrap();
+    let mut stored = BTreeSet::new();
+    let refused = loop {
+        match store
+            .publish(draft("builds").with_text("x".repeat(20_000)))
+            .await
+        {
+            Ok(appended) => stored.insert(appended.event.id),
+            Err(refused) => break refused,
+        };
+    };
+    assert_eq!(refused.slug(), "no-space");
+    let batch = (0..9)
+        .map(|_| draft("new").with_text("x".repeat(20_000)))
+        .collect();
+    assert_eq!(
+        store.publish_batch(batch).await.unwrap_err().slug(),
+        "no-space"
+    );
+    assert_eq!(all_ids(&store).await, stored, "reads go on");
+    pages(1 << 20).await.unwrap();
+    stored.insert(
+        store
+            .publish(draft("builds").with_text("x".repeat(20_000)))
+            .await
+            .unwrap()
+            .event
+            .id,
+    );
+    assert_eq!(all_ids(&store).await, stored);
+    store.close();
+    assert_eq!(all_ids(&home.open()).await, stored);
+}
+
+#[tokio::test]
 async fn a_closure_that_spoils_the_transaction_leaves_the_store_working() {
     let home = Home::new();
     let store = home.open();

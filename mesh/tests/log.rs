@@ -1,4 +1,4 @@
-//! Promises of the log: order, ids, cursors, retention, wakes.
+//! Promises of the log: order, ids, cursors, wakes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -6,9 +6,7 @@ mod stage;
 
 use serde_json::json;
 use stage::{Home, changed, draft, query};
-use weft_mesh::{
-    Cursor, Draft, Event, EventId, MeshError, Origin, Pattern, Query, Retention, WriteError,
-};
+use weft_mesh::{Cursor, Draft, Event, EventId, MeshError, Origin, Pattern, Query, WriteError};
 
 #[tokio::test]
 async fn what_is_published_is_read_back_in_order_with_every_field() {
@@ -21,6 +19,15 @@ async fn what_is_published_is_read_back_in_order_with_every_field() {
     let full = full.with_data(&json!({"a": [1, "é"]})).external();
     let first = store.publish(full).await.unwrap().event;
     let second = store.publish(draft("builds.web")).await.unwrap().event;
+    let found = store.find_event(first.id.clone()).await.unwrap().unwrap();
+    assert_eq!(to_json(&[found]), to_json(std::slice::from_ref(&first)));
+    assert!(
+        store
+            .find_event("nobody".parse().unwrap())
+            .await
+            .unwrap()
+            .is_none()
+    );
     let page = store.read_events(query(&[">"], 0)).await.unwrap();
     assert_eq!(
         to_json(&page.events),
@@ -106,168 +113,6 @@ async fn the_same_id_is_a_duplicate_for_its_poster_and_a_conflict_for_anything_e
         .await;
     assert_eq!(reserved.unwrap_err().slug(), "id-reserved");
     assert_eq!(store.newest(), 2);
-}
-
-#[tokio::test]
-async fn retention_takes_the_oldest_and_tells_each_reader_what_he_missed() {
-    let home = Home::new();
-    let store = home.open();
-    let topic = "builds".parse().unwrap();
-    store
-        .set_retention(
-            Some(topic),
-            Some(Retention {
-                max_count: Some(1),
-                ..Retention::default()
-            }),
-        )
-        .await
-        .unwrap();
-    let id: EventId = "kept-id".parse().unwrap();
-    store
-        .publish(draft("builds").with_id(id.clone()))
-        .await
-        .unwrap();
-    store.publish(draft("other")).await.unwrap();
-    for _ in 0..3 {
-        store.publish(draft("builds")).await.unwrap();
-    }
-    let lost = |page: &weft_mesh::Page| {
-        page.omitted
-            .iter()
-            .map(|lost| (lost.after, lost.to, lost.count))
-            .collect::<Vec<_>>()
-    };
-    let page = store.read_events(query(&[">"], 0)).await.unwrap();
-    assert_eq!(
-        page.events
-            .iter()
-            .map(|event| event.sequence)
-            .collect::<Vec<_>>(),
-        [2, 5]
-    );
-    assert_eq!(lost(&page), [(0, 4, 3)]);
-    let page = store.read_events(query(&["builds"], 3)).await.unwrap();
-    assert_eq!(lost(&page), [(3, 4, 1)]);
-    assert!(
-        store
-            .read_events(query(&["builds"], 4))
-            .await
-            .unwrap()
-            .omitted
-            .is_empty()
-    );
-    assert!(
-        store
-            .read_events(query(&["other"], 0))
-            .await
-            .unwrap()
-            .omitted
-            .is_empty()
-    );
-    let again = store.publish(draft("builds").with_id(id)).await.unwrap();
-    assert_eq!(
-        (again.duplicate, again.event.sequence),
-        (true, 1),
-        "an id outlives its event"
-    );
-    let topics = store.topics().await.unwrap();
-    assert_eq!(
-        (
-            topics[0].count,
-            topics[0].first,
-            topics[0].last,
-            topics[0].trimmed_to
-        ),
-        (1, Some(5), Some(5), 4)
-    );
-    store.close();
-    let store = home.open();
-    store
-        .set_retention(
-            Some("builds".parse().unwrap()),
-            Some(Retention {
-                max_count: Some(0),
-                ..Retention::default()
-            }),
-        )
-        .await
-        .unwrap();
-    assert_eq!(
-        store.publish(draft("builds")).await.unwrap().event.sequence,
-        6
-    );
-    assert!(
-        store
-            .read_events(query(&["builds"], 0))
-            .await
-            .unwrap()
-            .events
-            .is_empty()
-    );
-    store.close();
-    assert_eq!(
-        home.open()
-            .publish(draft("builds"))
-            .await
-            .unwrap()
-            .event
-            .sequence,
-        7,
-        "the counter does not restart"
-    );
-}
-
-#[tokio::test]
-async fn a_large_backlog_of_retention_is_worked_off_without_further_publishes() {
-    let home = Home::new();
-    let store = home.open();
-    for _ in 0..13 {
-        store
-            .publish_batch((0..100).map(|_| draft("builds")).collect())
-            .await
-            .unwrap();
-    }
-    store
-        .set_retention(
-            None,
-            Some(Retention {
-                max_count: Some(10),
-                ..Retention::default()
-            }),
-        )
-        .await
-        .unwrap();
-    stage::eventually(|| async { store.topics().await.unwrap()[0].count == 10 }).await;
-}
-
-#[tokio::test]
-async fn a_hold_keeps_what_a_reader_has_not_handled() {
-    let home = Home::new();
-    let mut options = home.options();
-    options.hold = Some(|_, topic, _| Ok((topic.as_str() == "held").then_some(2)));
-    let store = weft_mesh::Store::open(options).unwrap();
-    store
-        .set_retention(
-            None,
-            Some(Retention {
-                max_count: Some(1),
-                ..Retention::default()
-            }),
-        )
-        .await
-        .unwrap();
-    for topic in ["held", "held", "held", "free", "free"] {
-        store.publish(draft(topic)).await.unwrap();
-    }
-    let page = store.read_events(query(&[">"], 0)).await.unwrap();
-    assert_eq!(
-        page.events
-            .iter()
-            .map(|event| event.sequence)
-            .collect::<Vec<_>>(),
-        [2, 3, 5]
-    );
 }
 
 #[tokio::test]

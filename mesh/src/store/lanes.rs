@@ -94,3 +94,44 @@ impl<'a> Lanes<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A log whose events are of the topics given, in order from sequence 1.
+    fn log(topics: &[i64]) -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch("CREATE TABLE events (sequence INTEGER PRIMARY KEY, topic); CREATE INDEX t ON events (topic)")
+            .unwrap();
+        for (place, topic) in topics.iter().enumerate() {
+            conn.execute("INSERT INTO events VALUES (?1, ?2)", (place + 1, topic))
+                .unwrap();
+        }
+        conn
+    }
+
+    proptest! {
+        #[test]
+        fn the_merge_is_what_a_look_at_everything_would_find(
+            topics in prop::collection::vec(0_i64..4, 0..120),
+            wanted in prop::collection::btree_set(0_i64..4, 0..4),
+            after in 0_u64..130,
+            limit in 1_usize..50,
+        ) {
+            let conn = log(&topics);
+            let all = (1..).zip(&topics);
+            let first = |topic| all.clone().find(|(_, other)| *other == topic).map(|(sequence, _)| sequence);
+            let present = wanted.iter().filter_map(|topic| Some((*topic, first(topic)?)));
+            let mut lanes = Lanes::new(&conn, present, after, limit);
+            let mut found = Vec::new();
+            while let Some(sequence) = lanes.next().unwrap() {
+                found.push(sequence);
+            }
+            let expected = all.clone().filter(|(sequence, topic)| *sequence > after && wanted.contains(topic));
+            prop_assert_eq!(found, expected.map(|(sequence, _)| sequence).collect::<Vec<_>>());
+        }
+    }
+}

@@ -30,12 +30,12 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::error::{MeshError, WriteError};
-use crate::event::{Appended, Draft, Posted};
+use crate::event::{Appended, Draft, Event, Posted};
 use crate::grant::{GrantRow, Spend};
 use crate::limits::{
     BATCH_EVENTS_MAX, PATTERNS_MAX, QUEUE_UNIT_BYTES, QUEUE_UNITS, READ_QUEUE_MAX,
 };
-use crate::name::Topic;
+use crate::name::{EventId, Topic};
 use crate::pattern::Pattern;
 use crate::query::{Page, Query, Retention, TopicInfo};
 use crate::wake::Watcher;
@@ -285,6 +285,11 @@ impl Store {
         let shared = Arc::clone(&self.inner.shared);
         self.read(move |conn| read::events(conn, &query, &shared.epoch))
             .await
+    }
+
+    /// The event with an id, if it is still kept.
+    pub async fn find_event(&self, id: EventId) -> Result<Option<Event>, MeshError> {
+        self.read(move |conn| read::event(conn, &id)).await
     }
 
     /// Registers for events whose topics match.

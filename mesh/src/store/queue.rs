@@ -121,10 +121,6 @@ impl<T> Queue<T> {
 
     fn wait_for_more(&self, expected: usize, patience: Duration) {
         if expected <= 1 {
-            let begun = std::time::Instant::now();
-            while expected == 1 && self.is_empty() && begun.elapsed() < Duration::from_micros(40) {
-                std::hint::spin_loop();
-            }
             return;
         }
         let mut line = self.lock();

@@ -12,6 +12,9 @@ use crate::name::{EventId, Kind, Topic};
 use crate::pattern::Pattern;
 use crate::query::{Omitted, Page, Query, TopicInfo};
 
+const EVENT: &str = "SELECT sequence, topic, id, kind, poster, recipient, text, data, created_at, external, untrusted, \
+    grant_id, due_at, schedule_key, bytes FROM events";
+
 /// A topic as a read sees it.
 struct Seen {
     row_id: i64,
@@ -58,6 +61,19 @@ pub(super) fn events(conn: &Connection, query: &Query, epoch: &str) -> Result<Pa
     })
 }
 
+/// Reads the event with an id, if it is still kept.
+pub(super) fn event(conn: &Connection, id: &EventId) -> Result<Option<Event>, MeshError> {
+    let snapshot = conn.unchecked_transaction()?;
+    let mut name = snapshot.prepare_cached("SELECT name FROM topics WHERE id = ?1")?;
+    let mut select = snapshot.prepare_cached(&format!("{EVENT} WHERE id = ?1"))?;
+    let mut rows = select.query([id.as_str()])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let topic: String = name.query_row([row.get::<_, i64>(1)?], |row| row.get(0))?;
+    read_event(row, |_| Some(Topic(topic.as_str().into()))).map(Some)
+}
+
 /// The events of a page, and the sequence at which a bound ended it.
 fn collect(
     conn: &Connection,
@@ -75,10 +91,7 @@ fn collect(
         after,
         limit,
     );
-    let mut select = conn.prepare_cached(
-        "SELECT sequence, topic, id, kind, poster, recipient, text, data, created_at, external, untrusted, grant_id, \
-         due_at, schedule_key, bytes FROM events WHERE sequence = ?1",
-    )?;
+    let mut select = conn.prepare_cached(&format!("{EVENT} WHERE sequence = ?1"))?;
     let name_of = |row_id: i64| {
         topics
             .iter()

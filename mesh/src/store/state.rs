@@ -275,3 +275,72 @@ fn load_topics(conn: &Connection) -> Result<Vec<TopicState>, MeshError> {
 pub(super) fn parse_retention(text: Option<String>) -> Option<Retention> {
     text.and_then(|text| serde_json::from_str(&text).ok())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::schema::TABLES;
+    use super::*;
+
+    fn empty() -> (Connection, State) {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(TABLES).unwrap();
+        conn.execute(
+            "INSERT INTO log (one, epoch, last, commits) VALUES (1, 'e', 0, 0)",
+            [],
+        )
+        .unwrap();
+        let state = State::load(&conn).unwrap();
+        (conn, state)
+    }
+
+    fn append(conn: &Connection, state: &mut State, topic: usize) {
+        let topic = state
+            .intern(conn, &format!("t{topic}").parse().unwrap())
+            .unwrap();
+        state.last += 1;
+        let sequence = state.last;
+        state.change(topic, |counts| {
+            counts.kept += 1;
+            counts.last = sequence;
+        });
+    }
+
+    fn picture(state: &State) -> (u64, Retention, Vec<(Topic, Counts)>) {
+        let topics = state
+            .topics
+            .iter()
+            .map(|topic| (topic.name.clone(), topic.counts));
+        (state.last, state.retention, topics.collect())
+    }
+
+    proptest! {
+        /// Parts that are undone leave no trace, and what is flushed is what is loaded.
+        #[test]
+        fn memory_and_file_agree_whatever_is_undone(
+            parts in prop::collection::vec((prop::collection::vec(0_usize..5, 0..4), any::<bool>()), 0..12)
+        ) {
+            let (conn, mut state) = empty();
+            for (topics, is_kept) in parts {
+                conn.execute_batch("SAVEPOINT part").unwrap();
+                state.save();
+                let before = picture(&state);
+                for topic in topics {
+                    append(&conn, &mut state, topic);
+                }
+                if is_kept {
+                    state.keep();
+                } else {
+                    conn.execute_batch("ROLLBACK TO part").unwrap();
+                    state.restore();
+                    prop_assert_eq!(picture(&state), before);
+                }
+                conn.execute_batch("RELEASE part").unwrap();
+            }
+            state.flush(&conn).unwrap();
+            state.settle();
+            prop_assert_eq!(picture(&state), picture(&State::load(&conn).unwrap()));
+        }
+    }
+}

@@ -22,6 +22,8 @@ pub struct Tx<'a> {
     epoch: &'a str,
     now: u64,
     no_room: Option<MeshError>,
+    /// The last error of an insert, which explains the loss of the transaction if it was lost.
+    failure: Option<MeshError>,
     keys: Vec<String>,
     /// Keys there were at the savepoint.
     saved_keys: usize,
@@ -43,6 +45,7 @@ impl<'a> Tx<'a> {
             epoch,
             now,
             no_room,
+            failure: None,
             keys: Vec::new(),
             saved_keys: 0,
         })
@@ -79,7 +82,12 @@ impl<'a> Tx<'a> {
         if let Some(refusal) = &self.no_room {
             return Err(refusal.clone());
         }
-        append::insert(self.conn, &mut self.insert, self.state, entry, self.now)
+        let (conn, now) = (self.conn, self.now);
+        let appended = append::insert(conn, &mut self.insert, self.state, entry, now);
+        if let Err(error) = &appended {
+            self.failure = Some(error.clone());
+        }
+        appended
     }
 
     /// Appends an event and spends one use of a grant, as [`crate::Store::post`] does.
@@ -217,7 +225,10 @@ impl<'a> Tx<'a> {
     pub(super) fn check(&self) -> Result<(), MeshError> {
         if self.conn.is_autocommit() {
             let detail = "the transaction was ended by an error".to_owned();
-            return Err(MeshError::StoreFailed { detail });
+            return Err(self
+                .failure
+                .clone()
+                .unwrap_or(MeshError::StoreFailed { detail }));
         }
         Ok(())
     }

@@ -79,6 +79,8 @@ impl Writer {
                     detail: panic_text(&*panic),
                 })
             });
+        // What failed is not tried again at once; the next request's commit finds the same to do.
+        self.has_backlog &= ended.is_ok();
         let (ended, keys) = match ended {
             Ok(keys) => self.settle(keys),
             Err(error) => (self.abandon(error), Vec::new()),
@@ -144,8 +146,10 @@ impl Writer {
         };
         if !self.conn.is_autocommit() {
             // The transaction is still open, so it is certainly not committed.
+            self.has_backlog = false;
             return (self.abandon(error.into()), Vec::new());
         }
+        self.has_backlog = false;
         let expected = self.state.commits;
         tracing::error!(%error, "a commit failed; looking whether it is there");
         self.is_broken = true;
