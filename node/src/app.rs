@@ -11,7 +11,7 @@ use crate::autostart::Starter;
 use crate::client::Client;
 use crate::exit::Failure;
 use crate::home::{self, Choice, Missing};
-use crate::limits::INPUT_BYTES_MAX;
+use crate::limits::{INPUT_BYTES_MAX, NAME_CHARS_MAX};
 use crate::{config, render};
 
 /// Options that every verb takes.
@@ -21,9 +21,9 @@ pub(crate) struct Globals {
     /// The home to use; without it the nearest .weft at or above the working directory
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
-    /// The owner session to act as
-    #[arg(long, global = true, value_name = "NAME", default_value = "cli", value_parser = session_name)]
-    pub(crate) session: String,
+    /// The owner session to act as; `cli` unless given
+    #[arg(long, global = true, value_name = "NAME", value_parser = session_name)]
+    pub(crate) session: Option<String>,
     /// Where keys are kept, instead of $XDG_STATE_HOME/weft
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
@@ -32,17 +32,21 @@ pub(crate) struct Globals {
     pub(crate) json: bool,
 }
 
+/// What the session of a resident's run begins with. It is weft's own: in such a run it is given by the environment,
+/// and the node knows it by the run.
+const OF_RESIDENT: &str = "resident.";
+
 fn session_name(text: &str) -> Result<String, String> {
-    let fits = (1..=crate::limits::NAME_CHARS_MAX).contains(&text.len())
-        && text
+    let name = text.strip_prefix(OF_RESIDENT).unwrap_or(text);
+    let fits = (1..=NAME_CHARS_MAX).contains(&name.len())
+        && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
     if fits {
         Ok(text.to_owned())
     } else {
         Err(format!(
-            "a session takes 1 to {} characters of A-Z a-z 0-9 _ -",
-            crate::limits::NAME_CHARS_MAX
+            "a session takes 1 to {NAME_CHARS_MAX} characters of A-Z a-z 0-9 _ -"
         ))
     }
 }
@@ -58,6 +62,12 @@ impl App {
         let cwd =
             std::env::current_dir().map_err(|error| Failure::io("the working directory", error))?;
         Ok(App { globals, cwd })
+    }
+
+    /// The session to name to the node; none where the node knows better.
+    pub(crate) fn session(&self) -> Option<String> {
+        let given = self.globals.session.clone();
+        given.filter(|name| !name.starts_with(OF_RESIDENT))
     }
 
     /// Where the person stands.
@@ -102,20 +112,12 @@ impl App {
     fn client_of(&self, home: Home) -> Result<Client, Failure> {
         let starter = Starter::of_this_program(self.globals.state_dir.as_deref())
             .map_err(|error| Failure::io("this program's own path", error))?;
-        Ok(Client::new(
-            home,
-            self.globals.session.clone(),
-            Some(starter),
-        ))
+        Ok(Client::new(home, self.session(), Some(starter)))
     }
 
     /// A client that only speaks to a node that runs.
     pub(crate) fn client_of_running(&self) -> Result<Client, Failure> {
-        Ok(Client::new(
-            self.existing_home()?,
-            self.globals.session.clone(),
-            None,
-        ))
+        Ok(Client::new(self.existing_home()?, self.session(), None))
     }
 
     /// A result: the document with `--json`, else what `show` makes of it.

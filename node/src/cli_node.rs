@@ -1,8 +1,9 @@
 //! Being a node: settings, locks and listeners first, then [`serve`] until the end.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -17,7 +18,6 @@ use crate::duration::{Idle, parse_idle};
 use crate::exit::{self, Failure};
 use crate::http::SocketPath;
 use crate::limits::LOCK_WAIT_MS;
-
 use crate::serve::{ServeOptions, serve};
 
 /// What the command line says about the node.
@@ -51,6 +51,7 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
         Some(lock(&home.start_lock()).map_err(|error| Failure::io("node.start", error))?)
     };
     let lock = take_home(&home)?;
+    make_tasks(&home)?;
     let listeners = listeners(&options, &settings)?;
     let idle = options.idle.or_else(|| {
         settings
@@ -81,6 +82,16 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
     );
     runtime().block_on(serve(home, serve_options))?;
     Ok(exit::DONE)
+}
+
+/// The parent of task folders, which a home that was just made or copied together lacks.
+fn make_tasks(home: &Home) -> Result<(), Failure> {
+    let tasks = home.tasks();
+    DirBuilder::new()
+        .mode(0o700)
+        .recursive(true)
+        .create(&tasks)
+        .map_err(|error| Failure::io(tasks.display().to_string(), error))
 }
 
 /// Takes `node.lock`, which makes this process the home's one node. A node that answers is not waited for; one that

@@ -40,14 +40,14 @@ struct Draft<'a> {
 /// A client of one home, acting as one owner session.
 pub(crate) struct Client {
     home: Home,
-    session: String,
+    session: Option<String>,
     starter: Option<Starter>,
     connection: Option<Connection>,
 }
 
 impl Client {
     /// A client that starts a node with `starter` where none answers, or with none fails then.
-    pub(crate) fn new(home: Home, session: String, starter: Option<Starter>) -> Self {
+    pub(crate) fn new(home: Home, session: Option<String>, starter: Option<Starter>) -> Self {
         Client {
             home,
             session,
@@ -247,11 +247,12 @@ impl Client {
         if draft.method == Method::POST {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        request = match draft.bearer {
-            // A grant speaks for itself: beside it a session would be a second, weaker claim.
-            Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
-            None => request.header("weft-session", &self.session),
-        };
+        // A grant speaks for itself: beside it a session would be a second, weaker claim.
+        if let Some(token) = draft.bearer {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        } else if let Some(session) = &self.session {
+            request = request.header("weft-session", session);
+        }
         if let Some(id) = draft.last_event_id {
             request = request.header("last-event-id", id);
         }

@@ -71,7 +71,12 @@ pub(crate) async fn run(
     };
     let end = if let Ok(control) = Control::connect(&folder).await {
         let hang_ms = hang_ms.filter(|&ms| ms > 0);
-        session.accompany(&control, &mut signals, hang_ms).await?
+        let end = session.accompany(&control, &mut signals, hang_ms).await?;
+        if matches!(end, End::HandedOver) {
+            // While the lease is still held: dropping it first would be the end of the task.
+            return hand_over(app, &mut client, &record).await;
+        }
+        end
     } else {
         // It has ended already; its files are complete.
         session.copy_rest().await?;
@@ -79,8 +84,7 @@ pub(crate) async fn run(
     };
     match end {
         End::Receipt(receipt) => session.finish(&mut client, &receipt).await,
-        End::HandedOver => hand_over(app, &mut client, &record).await,
-        End::Left => Ok(128 + signals::INT),
+        End::HandedOver | End::Left => Ok(128 + signals::INT),
         End::Lost => session.lost(&mut client).await,
     }
 }

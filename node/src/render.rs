@@ -189,13 +189,21 @@ pub(crate) fn fields(value: &Value) -> String {
             !matches!(value, Value::Null | Value::Bool(false))
                 && value.as_array().is_none_or(|list| !list.is_empty())
         })
-        .map(|(name, value)| (name, visible(&plain(value))))
+        .map(|(name, value)| (name, visible(&field(name, value))))
         .collect();
     let width = shown.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     shown.iter().fold(String::new(), |mut out, (name, value)| {
         let _ = writeln!(out, "{name:<width$}  {value}");
         out
     })
+}
+
+/// A value under its name: what the contract calls `…At` is a time.
+fn field(name: &str, value: &Value) -> String {
+    match value.as_u64() {
+        Some(ms) if name.ends_with("At") => time::utc(ms),
+        _ => plain(value),
+    }
 }
 
 /// The output list of a task's answer: streams with what was kept of them.

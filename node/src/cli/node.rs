@@ -180,7 +180,7 @@ impl Up {
 
 /// The status of the node that runs in the home, if one does.
 fn running(app: &App) -> Result<Option<Value>, Failure> {
-    let mut client = Client::new(app.home()?, app.globals.session.clone(), None);
+    let mut client = Client::new(app.home()?, app.session(), None);
     match block_on(client.read("node.status", json!({}))) {
         Ok(status) => Ok(Some(status)),
         Err(Failure::NoNode { .. }) => Ok(None),

@@ -59,6 +59,14 @@ fn options_of_every_verb_may_stand_anywhere_before_the_command() {
 }
 
 #[test]
+fn a_resident_s_run_acts_as_what_the_node_knows_it_for() {
+    for (given, named) in [("me", Some("me")), ("resident.reporter", None)] {
+        let cli = Cli::from_arg_matches(&words(&["weft", "--session", given, "ps"])).unwrap();
+        assert_eq!(App::new(cli.globals).unwrap().session().as_deref(), named);
+    }
+}
+
+#[test]
 fn every_option_has_a_variable_of_its_own() {
     fn check(command: &Command, seen: &mut std::collections::BTreeMap<String, String>, verb: &str) {
         for arg in command

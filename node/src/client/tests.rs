@@ -17,7 +17,7 @@ fn home(root: &Path) -> Home {
 }
 
 fn client(root: &Path) -> Client {
-    Client::new(home(root), "me".to_owned(), None)
+    Client::new(home(root), Some("me".to_owned()), None)
 }
 
 /// Reads one request; its head and body as text.

@@ -56,7 +56,7 @@ impl Stage {
         let starter = Starter::of_this_program(Some(&state_dir))
             .map_err(|error| Failure::io("this program's own path", error))?
             .listening(LISTEN);
-        let client = Client::new(home, app.globals.session.clone(), Some(starter.clone()));
+        let client = Client::new(home, app.session(), Some(starter.clone()));
         Ok((starter, client))
     }
 
@@ -100,7 +100,7 @@ impl Stage {
 
     async fn stop_all(&mut self) -> Result<(), Failure> {
         // Without leave to start a node: one that is gone needs no end.
-        let mut client = Client::new(self.client.home().clone(), "cli".to_owned(), None);
+        let mut client = Client::new(self.client.home().clone(), None, None);
         let running = match client
             .read(
                 "tasks.list",
