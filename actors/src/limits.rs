@@ -149,6 +149,8 @@ pub mod shim {
     /// Milliseconds without a full read after which a grown pipe and its buffer are given back: a user's
     /// budget for pipes is small, and used up it leaves all his programs 8 KiB pipes.
     pub const PIPE_QUIET_MS: u64 = 1_000;
+    /// Milliseconds in which nothing happens before a shim gives memory back: more than a short task lasts.
+    pub const IDLE_MS: i64 = 100;
     /// The part of the kept window by which it may be exceeded before old bytes are punched out, as a
     /// divisor: punching is cheap by the mebibyte and dear by the line.
     pub const KEEP_SLACK_PART: u64 = 8;
@@ -186,6 +188,8 @@ pub mod shim {
 
     /// Connections that a control socket serves at a time.
     pub const CONNECTIONS_MAX: usize = 64;
+    /// Bytes of a line `/proc/PID/stat`: some fifty numbers and a name of at most 64 bytes.
+    pub const STAT_BYTES_MAX: usize = 2048;
     /// Bytes of one request: 64 KiB of input in base64, and room.
     pub const REQUEST_BYTES_MAX: usize = 128 * 1024;
     /// Bytes of answers that a connection may leave unread before it is dropped.

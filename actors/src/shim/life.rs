@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
 use base64::Engine as _;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions};
 use serde_json::json;
 
@@ -18,10 +18,17 @@ use super::machine::{Effect, Machine, MainEnd};
 use super::signals;
 use super::start::pid_number;
 use super::tree::{self, Freezer};
+use crate::limits::shim::IDLE_MS;
 use crate::sys::{self, proc::Family};
 use crate::task::folder::{Folder, Room, SOCKET};
 use crate::task::wire::{
     Ask, Hello, Launch, Lease, Line, PROTOCOL, Receipt, Request, Running, Status, Stopped, Usage,
+};
+
+/// How long nothing must happen before memory is given back.
+const IDLE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: IDLE_MS * 1_000_000,
 };
 
 /// The main process.
@@ -119,9 +126,11 @@ impl Shim {
             sources.push(Source::Connection(index));
             fds.push(PollFd::from_borrowed_fd(connection.fd(), flags));
         }
-        if std::mem::take(&mut self.is_large) {
-            // At the last moment: only what runs from here to the next event is mapped again.
+        if self.is_large && matches!(rustix::event::poll(&mut fds, Some(&IDLE)), Ok(0)) {
+            // At the last moment: only what runs from here to the next event is mapped again. A task that is
+            // busy, or over in a moment, does not wait for this.
             sys::give_memory_back();
+            self.is_large = false;
         }
         if rustix::event::poll(&mut fds, None).is_err() {
             return Vec::new();

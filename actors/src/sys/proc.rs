@@ -4,10 +4,12 @@
 //! signalled through a pidfd whose birth was looked at again after it was opened.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::limits::shim::STAT_BYTES_MAX;
 
 /// The line `/proc/PID/stat`, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +76,11 @@ pub fn pid_namespace() -> io::Result<u64> {
 
 /// What a process is doing; `None` where there is none of that number.
 pub fn stat_of(pid: u32) -> Option<Stat> {
-    Stat::parse(&String::from_utf8_lossy(
-        &std::fs::read(format!("/proc/{pid}/stat")).ok()?,
-    ))
+    // One read into a buffer that is large enough: whole trees are looked at in this way.
+    let mut line = [0; STAT_BYTES_MAX];
+    let mut file = std::fs::File::open(format!("/proc/{pid}/stat")).ok()?;
+    let bytes = file.read(&mut line).ok()?;
+    Stat::parse(&String::from_utf8_lossy(&line[..bytes]))
 }
 
 /// A process's start time in clock ticks since boot.
