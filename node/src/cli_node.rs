@@ -11,13 +11,14 @@ use rustix::fs::Mode;
 use serde_json::Value;
 use weft_actors::home::Home;
 
-use crate::app::{App, say};
+use crate::app::{App, print, say};
 use crate::autostart::lock;
 use crate::config::{self, Settings};
 use crate::duration::{Idle, parse_idle};
 use crate::exit::{self, Failure};
 use crate::http::SocketPath;
 use crate::limits::LOCK_WAIT_MS;
+use crate::render::list;
 use crate::serve::{ServeOptions, serve};
 
 /// What the command line says about the node.
@@ -59,7 +60,7 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
             .as_deref()
             .and_then(|idle| parse_idle(idle).ok())
     });
-    let detached = options.detached;
+    let (detached, tells_urls) = (options.detached, options.any_port);
     let serve_options = ServeOptions {
         lock,
         listeners,
@@ -70,6 +71,8 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
             drop(starting);
             if detached {
                 let_go(&status);
+            } else if tells_urls {
+                tell_urls(&status);
             }
         }),
     };
@@ -140,6 +143,14 @@ fn detach() {
     // only as far as its starter put it.
     let _ = rustix::process::setsid();
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Tells a person where to look.
+fn tell_urls(status: &Value) {
+    for url in list(status, "http").iter().filter_map(Value::as_str) {
+        // That nobody reads it is no reason to end the node.
+        let _ = print(&format!("{url}\n"));
+    }
 }
 
 /// Tells the starter that the node answers, then holds nothing of it any more.

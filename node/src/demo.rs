@@ -23,6 +23,8 @@ use timeline::Timeline;
 const BUILDS: &str = "builds";
 /// The topic on which the resident reports.
 const REPORTS: &str = "reports";
+/// Where an event goes that the resident's handler did not take.
+const DEAD: &str = "weft.dead.reporter";
 /// The resident's name.
 const RESIDENT: &str = "reporter";
 
@@ -53,7 +55,7 @@ async fn play(app: &App, stage: &mut Stage) -> Result<(), Failure> {
     timeline.node(&status)?;
     let path = config::path().unwrap_or_default();
     create_resident(stage, &timeline, &path).await?;
-    let topics = [BUILDS.to_owned(), REPORTS.to_owned()];
+    let topics = [BUILDS, REPORTS, DEAD].map(str::to_owned);
     let mut events = stage
         .another_client()
         .events(&topics, Some("0"), None)
@@ -75,6 +77,8 @@ async fn create_resident(
     let input = json!({
         "name": RESIDENT,
         "topics": [BUILDS],
+        // A handler that fails is shown at once instead of being tried again.
+        "retries": 0,
         "handler": {"exec": {"argv": ["/bin/sh", "-c", HANDLER, program]}},
         "cwd": stage.work().to_string_lossy(),
         "env": {"PATH": path, "WEFT_STATE_DIR": stage.state_dir().to_string_lossy()},
@@ -114,6 +118,10 @@ async fn follow(
 ) -> Result<(), Failure> {
     while let Some(event) = next_event(events).await? {
         timeline.event(&event)?;
+        if event["topic"] == DEAD {
+            show_log(client, timeline).await?;
+            return Err(Failure::Failed("the resident's handler failed".to_owned()));
+        }
         // Who sent it is a task in both cases: the build itself, or the resident's run.
         let task = text(&event, "from")
             .strip_prefix("task:")

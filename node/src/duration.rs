@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn an_idle_grace_may_be_for_ever() {
         assert_eq!(parse_idle("never"), Ok(Idle::Never));
-        assert_eq!(parse_idle("10m"), Ok(Idle::After(Duration::from_secs(600))));
+        assert_eq!(parse_idle("10m"), Ok(Idle::After(Duration::from_mins(10))));
         assert!(parse_idle("always").is_err());
     }
 
