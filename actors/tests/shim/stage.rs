@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -155,15 +156,23 @@ impl Home {
     }
 }
 
-/// The example `shim`, which a plain `cargo test` builds along with the tests.
+/// The example `shim`. A plain `cargo test` has built it; where one test binary was asked for, this does.
 fn shim_path() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let path = exe.ancestors().nth(2).unwrap().join("examples/shim");
-    assert!(
-        path.exists(),
-        "first: cargo build -p weft-actors --example shim"
-    );
-    path
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let exe = std::env::current_exe().unwrap();
+        let profile = exe.ancestors().nth(2).unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--example", "shim", "--manifest-path"]);
+        cargo.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        cargo.arg("--target-dir").arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success(), "the shim was not built");
+        profile.join("examples/shim")
+    };
+    BUILT.get_or_init(build).clone()
 }
 
 /// A task and its shim.
