@@ -179,6 +179,12 @@ pub enum MeshError {
         /// The file.
         path: PathBuf,
     },
+    /// The store's file was removed or replaced while it was open.
+    #[error("the store {} was removed or replaced while it was in use; nothing was stored, start the node again", path.display())]
+    StoreGone {
+        /// Where the file was.
+        path: PathBuf,
+    },
     /// The cursor is of another epoch.
     #[error(
         "the cursor is of another epoch; the store's epoch is {epoch} and its oldest event {oldest}: read again from there"
@@ -235,6 +241,7 @@ impl MeshError {
             Self::StoreCorrupt { .. } => "store-corrupt",
             Self::StoreNewer { .. } => "store-newer",
             Self::StoreForeign { .. } => "store-foreign",
+            Self::StoreGone { .. } => "store-gone",
             Self::Resync { .. } => "resync",
             Self::StoreClosed => "store-closed",
             Self::StoreFailed { .. } => "store-failed",

@@ -183,6 +183,28 @@ async fn a_store_has_one_owner_at_a_time() {
 }
 
 #[tokio::test]
+async fn a_store_whose_file_is_taken_away_says_so_and_makes_no_other() {
+    let home = Home::new();
+    let store = home.open();
+    store.publish(draft("builds")).await.unwrap();
+    fs::remove_file(home.path()).unwrap();
+    let refused = async || {
+        store
+            .publish(draft("builds"))
+            .await
+            .err()
+            .map(|error| error.slug())
+    };
+    stage::eventually(async || refused().await == Some("store-gone")).await;
+    assert_eq!(
+        store.trouble().map(|trouble| trouble.slug()),
+        Some("store-gone")
+    );
+    assert_eq!(refused().await, Some("store-gone"));
+    assert!(!home.path().exists());
+}
+
+#[tokio::test]
 async fn below_the_floor_of_free_space_nothing_is_appended_and_the_rest_goes_on() {
     let home = Home::new();
     let store = home.open();

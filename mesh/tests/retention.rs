@@ -140,7 +140,7 @@ async fn a_large_backlog_of_retention_is_worked_off_without_further_publishes() 
         )
         .await
         .unwrap();
-    stage::eventually(|| async { store.topics().await.unwrap()[0].count == 10 }).await;
+    stage::eventually(async || store.topics().await.unwrap()[0].count == 10).await;
 }
 
 #[tokio::test]

@@ -7,12 +7,14 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::MeshError;
+use crate::limits::PLACE_LOOK_MS;
 
 /// Fits one sector, so that it is rewritten in place: an old or a new mark is found after any crash, never a mixture.
 const MARK_BYTES: usize = 256;
@@ -39,6 +41,39 @@ pub(super) fn identity(path: &Path) -> Result<(u64, u64), MeshError> {
     let about =
         std::fs::metadata(path).map_err(|error| MeshError::io("looking at", path, &error))?;
     Ok((about.dev(), about.ino()))
+}
+
+/// Where the store lies. SQLite would go on writing a file that was deleted, and acknowledge what nobody can find again.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    /// Device and inode.
+    pub(super) file: (u64, u64),
+    looked: Instant,
+}
+
+impl Place {
+    pub(super) fn new(path: &Path, file: (u64, u64)) -> Self {
+        Self {
+            path: path.to_owned(),
+            file,
+            looked: Instant::now(),
+        }
+    }
+
+    /// Refuses when the file is no longer where it was; looks now and then.
+    pub(super) fn check(&mut self) -> Result<(), MeshError> {
+        if self.looked.elapsed() < Duration::from_millis(PLACE_LOOK_MS) {
+            return Ok(());
+        }
+        if identity(&self.path).ok() != Some(self.file) {
+            return Err(MeshError::StoreGone {
+                path: self.path.clone(),
+            });
+        }
+        self.looked = Instant::now();
+        Ok(())
+    }
 }
 
 /// The open mark. Its lock keeps a second process from writing the same store.

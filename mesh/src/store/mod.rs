@@ -44,6 +44,7 @@ use self::copier::Copier;
 use self::disk::Floor;
 use self::entry::Entry;
 use self::job::{Job, Reply, Work};
+use self::mark::Place;
 use self::open::Opened;
 use self::readers::Reads;
 use self::shared::Shared;
@@ -122,7 +123,7 @@ impl Store {
             conn,
             state,
             mark,
-            file,
+            place: Place::new(&options.path, file),
             floor,
             copier,
             shared: Arc::clone(&shared),

@@ -33,7 +33,7 @@ pub(super) fn open(options: &StoreOptions) -> Result<Opened, MeshError> {
     if !is_new {
         inspect(&options.path)?;
     }
-    let mut conn = connect(options).map_err(|error| error.at(&options.path))?;
+    let mut conn = make(options).map_err(|error| error.at(&options.path))?;
     let (epoch, file) =
         prepare(&mut conn, options, seen.as_ref()).map_err(|error| error.at(&options.path))?;
     let sequence = conn.query_row("SELECT last FROM log", [], |row| row.get(0))?;
@@ -56,9 +56,22 @@ pub(super) fn open(options: &StoreOptions) -> Result<Opened, MeshError> {
     })
 }
 
+/// Makes the file where it is missing, and connects.
+fn make(options: &StoreOptions) -> Result<Connection, MeshError> {
+    connect(
+        options,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
+    )
+}
+
+/// Connects anew to a store that was open before. One that is gone is not made again.
+pub(super) fn reconnect(options: &StoreOptions) -> Result<Connection, MeshError> {
+    connect(options, OpenFlags::SQLITE_OPEN_READ_WRITE)
+}
+
 /// Connects for writing, with the settings every commit relies on.
-pub(super) fn connect(options: &StoreOptions) -> Result<Connection, MeshError> {
-    let conn = Connection::open(&options.path)?;
+fn connect(options: &StoreOptions, flags: OpenFlags) -> Result<Connection, MeshError> {
+    let conn = Connection::open_with_flags(&options.path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     // First of all, since even the switch to the write-ahead log may meet another process.
     conn.busy_timeout(Duration::from_millis(options.busy_patience_ms))?;
     // Only before the first table does this take effect; without it a file never shrinks.

@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode};
 use super::copier::Copier;
 use super::disk::Floor;
 use super::job::{Ended, Job, panic_text};
-use super::mark::{Mark, Seen};
+use super::mark::{Mark, Place, Seen};
 use super::open;
 use super::options::StoreOptions;
 use super::queue::Queue;
@@ -34,7 +34,7 @@ pub(super) struct Writer {
     pub(super) conn: Connection,
     pub(super) state: State,
     pub(super) mark: Mark,
-    pub(super) file: (u64, u64),
+    pub(super) place: Place,
     pub(super) floor: Floor,
     pub(super) copier: Copier,
     pub(super) shared: Arc<Shared>,
@@ -112,6 +112,7 @@ impl Writer {
         if self.is_broken {
             self.reopen()?;
         }
+        self.place.check()?;
         let now = (self.options.now)();
         let no_room = self.floor.refusal();
         self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
@@ -144,12 +145,11 @@ impl Writer {
         let Err(error) = committed else {
             return (Ended::Committed, keys);
         };
+        self.has_backlog = false;
         if !self.conn.is_autocommit() {
             // The transaction is still open, so it is certainly not committed.
-            self.has_backlog = false;
             return (self.abandon(error.into()), Vec::new());
         }
-        self.has_backlog = false;
         let expected = self.state.commits;
         tracing::error!(%error, "a commit failed; looking whether it is there");
         self.is_broken = true;
@@ -160,6 +160,10 @@ impl Writer {
                 judge(&error, self.state.commits >= expected)
             }
             Err(_) => Ended::Unknown(error.to_string()),
+        };
+        let ended = match ended {
+            Ended::Refused(error) => Ended::Refused(self.explained(error)),
+            other => other,
         };
         self.shared
             .set_trouble(self.is_broken.then(|| error.into()));
@@ -194,7 +198,7 @@ impl Writer {
 
     /// Opens the file anew and loads what it says.
     fn reopen(&mut self) -> Result<(), MeshError> {
-        let mut conn = open::connect(&self.options)?;
+        let mut conn = open::reconnect(&self.options)?;
         if open::epoch(&conn)? != *self.shared.epoch {
             return Err(MeshError::StoreFailed {
                 detail: "another store lies where this one was".to_owned(),
@@ -214,7 +218,7 @@ impl Writer {
         if self.shared.newest.swap(sequence, Ordering::AcqRel) == sequence {
             return;
         }
-        let (device, inode) = self.file;
+        let (device, inode) = self.place.file;
         let seen = Seen {
             epoch: self.shared.epoch.to_string(),
             sequence,

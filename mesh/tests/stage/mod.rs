@@ -62,7 +62,7 @@ pub(crate) fn query(patterns: &[&str], after: u64) -> Query {
 }
 
 /// Waits for a condition that other threads bring about.
-pub(crate) async fn eventually<F: Future<Output = bool>>(condition: impl Fn() -> F) {
+pub(crate) async fn eventually(condition: impl AsyncFn() -> bool) {
     let started = Instant::now();
     while !condition().await {
         assert!(
