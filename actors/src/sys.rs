@@ -6,10 +6,13 @@
 )]
 
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::path::Path;
 use std::ptr;
 
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::Pid;
 
 pub mod lost;
@@ -17,6 +20,19 @@ pub mod proc;
 
 pub use lost::{Descendants, kill_lost_task};
 pub use proc::{Stat, ancestors, birth_of, boot_id, pid_namespace, stat_of};
+
+/// Takes the lock of a file without waiting, making the file (mode 0600) where it is missing; `None` while
+/// somebody holds it. It is free again when the file is dropped, or its process dies. A relative path starts at
+/// `dir`, and a symbolic link at its end is refused.
+pub fn try_lock(dir: impl AsFd, path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, path, flags, Mode::RUSR | Mode::WUSR)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file.into())),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
 
 /// Closes every descriptor from `first` on. Only for a process's first moments: whoever owns one of them
 /// does not learn of it.

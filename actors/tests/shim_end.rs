@@ -270,9 +270,15 @@ fn input_is_given_bytes_nothing_or_a_pipe() {
     let mut peer = task.connect();
     peer.ask(r#""do":"write","data":"YWJj""#).unwrap();
     peer.ask(r#""do":"closeInput""#).unwrap();
-    assert!(peer.ask(r#""do":"write","data":"YWJj""#).is_err());
     assert_eq!(peer.ended().exit_code, 0);
     assert_eq!(task.output(), b"abc");
+    let mut deaf = home.launch(&["sleep", "60"]);
+    deaf.io = Io::Pipes;
+    let mut task = home.start(&deaf);
+    let mut peer = task.connect();
+    peer.ask(r#""do":"closeInput""#).unwrap();
+    assert!(peer.ask(r#""do":"write","data":"YWJj""#).is_err());
+    task.stop();
 }
 
 #[test]

@@ -8,17 +8,19 @@ use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::AtFlags;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::clock::wall_ms;
 use super::post::connect;
 use crate::limits::shim::{NODE_LOOK_MS, NODE_PAUSE_MS, NODE_PAUSE_MS_MAX, NODE_START_MS};
+use crate::sys;
 
 /// The lock, and the record of failures in it.
 const START_LOCK: &str = "node.start";
@@ -65,11 +67,9 @@ pub(crate) fn is_wanted(home: &OwnedFd) -> bool {
 
 /// Starts a node unless somebody else is at it, one answers already, or the pause is not over.
 pub(crate) fn start_node(home: &OwnedFd, mut node: Command) -> io::Result<()> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let lock: File = rustix::fs::openat(home, START_LOCK, flags, Mode::RUSR | Mode::WUSR)?.into();
-    if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+    let Some(lock) = sys::try_lock(home, Path::new(START_LOCK))? else {
         return Ok(());
-    }
+    };
     let record = read_record(&lock);
     if answers(home) || !record.allows(wall_ms()) {
         return Ok(());

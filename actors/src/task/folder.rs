@@ -9,11 +9,12 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::wire::{Receipt, Started};
 use crate::limits::shim::RECORD_BYTES_MAX;
+use crate::sys;
 
 /// The folders of all tasks, inside the home.
 pub const TASKS: &str = "tasks";
@@ -161,13 +162,7 @@ impl Folder {
     /// Takes the shim's lock without waiting; `None` while somebody holds it. It is free again when the
     /// file is dropped.
     pub fn try_lock(&self) -> io::Result<Option<File>> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(file.into())),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        sys::try_lock(&self.dir, Path::new(LOCK))
     }
 
     /// Tells what became of the task. Not to be asked while the same node is launching a shim in this
