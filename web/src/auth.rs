@@ -77,20 +77,18 @@ pub(crate) async fn who(
             claims: None,
         });
     };
-    match known(connection, token)? {
-        Some(Claims::Access(claims)) => admit(door, headers, claims).await,
-        _ => {
-            let claims = verify_access(
-                token,
-                &door.house.keys(),
-                &door.audience,
-                &door.issuer,
-                now_secs(),
-            )?;
-            remember(connection, token, Claims::Access(claims.clone()));
-            admit(door, headers, claims).await
-        }
+    if let Some(Claims::Access(claims)) = known(connection, token)? {
+        return admit(door, headers, claims).await;
     }
+    let claims = verify_access(
+        token,
+        &door.house.keys(),
+        &door.audience,
+        &door.issuer,
+        now_secs(),
+    )?;
+    remember(connection, token, Claims::Access(claims.clone()));
+    admit(door, headers, claims).await
 }
 
 /// Who posts to a topic: the bearer of a grant, or anybody the actions know.

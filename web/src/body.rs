@@ -34,8 +34,12 @@ pub(crate) fn object(bytes: &[u8]) -> Result<Map<String, Value>, Refused> {
     }
 }
 
-/// Reads JSON of a known shape. What does not fit is refused with the name of the field.
+/// Reads a JSON object of a known shape. What does not fit is refused with the name of the field.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
+    // serde would take a list for an object whose fields it knows, one after another.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Refused::invalid("body", "takes one JSON object"));
+    }
     serde_json::from_slice(bytes).map_err(|error| {
         let text = error.to_string();
         if !error.is_data() {

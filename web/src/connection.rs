@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -119,11 +120,7 @@ async fn answer(
     mut router: Router,
     request: Request<Incoming>,
 ) -> Result<Response<Held>, Infallible> {
-    connection.traffic.begin();
-    let open = Open {
-        _stay: door.house.busy.enter(),
-        traffic: connection.traffic.clone(),
-    };
+    let open = Open::begin(door.clone(), connection.traffic.clone());
     let (mut head, body) = request.into_parts();
     let admitted = if connection.is_stranger {
         Err(Refused::Stranger)
@@ -146,13 +143,27 @@ async fn answer(
 
 /// One request that is being answered: a reason for the node to stay.
 struct Open {
-    _stay: BusyGuard,
+    door: Arc<Door>,
     traffic: Arc<Traffic>,
+    _stay: BusyGuard,
+}
+
+impl Open {
+    fn begin(door: Arc<Door>, traffic: Arc<Traffic>) -> Self {
+        traffic.begin();
+        door.requests_open.fetch_add(1, Ordering::Relaxed);
+        Open {
+            _stay: door.house.busy.enter(),
+            door,
+            traffic,
+        }
+    }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         self.traffic.end();
+        self.door.requests_open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Door {
     pub(crate) issuer: String,
     /// What it counted.
     pub(crate) counts: Counts,
+    /// Requests that are being answered.
+    pub(crate) requests_open: AtomicU64,
     connections: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
     streams: Arc<Semaphore>,
@@ -42,6 +44,7 @@ impl Door {
             issuer: house.node_id(),
             house,
             counts: Counts::default(),
+            requests_open: AtomicU64::new(0),
             connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),

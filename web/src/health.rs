@@ -1,6 +1,8 @@
 //! What monitors and other nodes ask: liveness, readiness, counts, public keys.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,7 +11,6 @@ use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::Response;
 use serde_json::json;
-use std::sync::Arc;
 use weft_mesh::{MeshError, WriteError};
 
 use crate::door::Door;
@@ -76,6 +77,10 @@ fn counts(door: &Door) -> String {
     }
     let gauges = [
         ("weft_http_connections", door.connections_open() as u64),
+        (
+            "weft_http_requests_open",
+            door.requests_open.load(Ordering::Relaxed),
+        ),
         ("weft_http_streams", door.streams_open() as u64),
         ("weft_tasks_running", door.house.live.len() as u64),
         ("weft_mesh_sequence", door.house.store.newest()),

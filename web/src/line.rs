@@ -241,7 +241,7 @@ mod tests {
         let (_other, ours) = tokio::io::duplex(1024);
         let mut line = Line::new(ours, traffic.clone());
         traffic.begin();
-        let hour = Duration::from_secs(3600);
+        let hour = Duration::from_hours(1);
         assert!(tokio::time::timeout(hour, line.read_u8()).await.is_err());
     }
 

@@ -1,7 +1,7 @@
 //! All refusals as RFC 9457 problem documents. The only file that knows status codes.
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
@@ -148,6 +148,10 @@ impl IntoResponse for Refused {
         headers.insert(CACHE_CONTROL, NO_STORE);
         if is_worth_a_retry(status) {
             headers.insert(RETRY_AFTER, RETRY_AFTER_SECS.into());
+        }
+        if matches!(self, Refused::Action(Error::NodeStopping)) {
+            // Asked again on this connection, the same node could only say the same.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
