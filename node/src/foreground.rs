@@ -4,6 +4,7 @@
 mod copy;
 mod signals;
 
+use std::cell::Cell;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +69,7 @@ pub(crate) async fn run(
         record: &record,
         folder: open,
         joined,
+        lost: Cell::new(0),
     };
     let end = if let Ok(control) = Control::connect(&folder).await {
         let hang_ms = hang_ms.filter(|&ms| ms > 0);
@@ -107,6 +109,8 @@ struct Session<'a> {
     record: &'a Value,
     folder: Arc<Folder>,
     joined: bool,
+    /// Bytes of output that never reached us.
+    lost: Cell<u64>,
 }
 
 impl Session<'_> {
@@ -170,22 +174,29 @@ impl Session<'_> {
     async fn follow_all(&self, control: &Control) -> Result<(), Failure> {
         let mut copiers = self.copiers()?.into_iter();
         match (copiers.next(), copiers.next()) {
-            (Some(one), None) => follow(control, one).await,
+            (Some(one), None) => self.count(&follow(control, one).await?),
             (Some(one), Some(other)) => {
-                tokio::try_join!(follow(control, one), follow(control, other)).map(drop)
+                let (one, other) = tokio::try_join!(follow(control, one), follow(control, other))?;
+                self.count(&one);
+                self.count(&other);
             }
+
             // With --json nothing is copied.
             (None, _) => {
                 control.closed().await;
-                Ok(())
             }
         }
+        Ok(())
+    }
+
+    fn count(&self, copier: &Copier) {
+        self.lost.set(self.lost.get() + copier.lost());
     }
 
     /// Copies what a task that has ended left.
     async fn copy_rest(&self) -> Result<(), Failure> {
         for copier in self.copiers()? {
-            copier.copy().await?;
+            self.count(&copier.copy().await?);
         }
         Ok(())
     }
@@ -237,7 +248,20 @@ impl Session<'_> {
                 receipt.survivors
             ));
         }
-        Ok(exit::of_record(&code))
+        let code = exit::of_record(&code);
+        if self.lost.get() == 0 {
+            return Ok(code);
+        }
+        say(&format!(
+            "{} bytes of output came faster than they were read here and are no longer kept; --keep keeps more",
+            self.lost.get()
+        ));
+        // Whoever reads our output must not take a part of it for the whole.
+        Ok(if code == exit::DONE {
+            exit::WEFT_FAILED
+        } else {
+            code
+        })
     }
 
     /// The node finds out what can be known of a lost task, and whether anything of it is left.
@@ -267,7 +291,7 @@ impl Session<'_> {
 }
 
 /// Copies one stream as it grows, to its end.
-async fn follow(control: &Control, mut copier: Copier) -> Result<(), Failure> {
+async fn follow(control: &Control, mut copier: Copier) -> Result<Copier, Failure> {
     loop {
         let grown = control
             .ask(Ask::Await {
@@ -281,7 +305,7 @@ async fn follow(control: &Control, mut copier: Copier) -> Result<(), Failure> {
         // before it would be answered at once.
         if grown.is_err() || copier.offset() == before {
             control.closed().await;
-            return copier.copy().await.map(drop);
+            return copier.copy().await;
         }
     }
 }

@@ -9,7 +9,6 @@ use weft_actors::task::folder::Folder;
 use weft_actors::task::output;
 use weft_actors::task::wire::StreamName;
 
-use crate::app::say;
 use crate::exit::Failure;
 use crate::limits::COPY_BYTES;
 
@@ -28,6 +27,7 @@ pub(super) struct Copier {
     folder: Arc<Folder>,
     stream: StreamName,
     offset: u64,
+    lost: u64,
     /// Our descriptor itself: a buffer between would hold back what the task has written.
     out: File,
 }
@@ -42,6 +42,7 @@ impl Copier {
             folder,
             stream,
             offset: 0,
+            lost: 0,
             out: out.into(),
         })
     }
@@ -52,6 +53,7 @@ impl Copier {
             folder,
             stream,
             offset: 0,
+            lost: 0,
             out,
         }
     }
@@ -65,6 +67,11 @@ impl Copier {
         self.offset
     }
 
+    /// Bytes that were given up before they could be read here.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Copies all there is now. On a thread of its own: a reader that stalls must not keep a Ctrl-C from the task.
     pub(super) async fn copy(mut self) -> Result<Self, Failure> {
         let copied = tokio::task::spawn_blocking(move || self.copy_all().map(|()| self)).await;
@@ -75,12 +82,7 @@ impl Copier {
         loop {
             let chunk = output::read(&self.folder, self.stream, self.offset, COPY_BYTES, 0)
                 .map_err(|error| Failure::io("the task's output", error))?;
-            if chunk.omitted > 0 {
-                say(&format!(
-                    "{} bytes of {} came faster than they were read here and are no longer kept",
-                    chunk.omitted, self.stream
-                ));
-            }
+            self.lost += chunk.omitted;
             self.out.write_all(&chunk.bytes).map_err(Failure::output)?;
             let done = chunk.next == self.offset;
             self.offset = chunk.next;
@@ -132,6 +134,7 @@ mod tests {
         .unwrap();
         let copier = copier.copy().await.unwrap();
         assert_eq!(copier.offset(), content.len() as u64);
+        assert_eq!(copier.lost(), 3);
         assert!(std::fs::read(&out).unwrap().ends_with(b"xer"));
     }
 
