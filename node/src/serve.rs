@@ -76,7 +76,8 @@ async fn open_house(home: Home, options: &ServeOptions, nofile: Option<(u64, u64
     let mut store_options = StoreOptions::new(home.database(), home.store_mark());
     store_options.schema = weft_actors::schema();
     store_options.hold = Some(resident::rows::hold);
-    store_options.free_floor = settings.free_floor;
+    let free_floor = settings.free_floor.unwrap_or_else(|| default_free_floor(&home.root));
+    store_options.free_floor = Some(free_floor);
     let store = tokio::task::spawn_blocking(move || Store::open(store_options))
         .await
         .map_err(|error| Failure::Failed(format!("opening the store failed inside: {error}")))?
@@ -93,10 +94,18 @@ async fn open_house(home: Home, options: &ServeOptions, nofile: Option<(u64, u64
             .into_iter()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
-        free_floor: settings.free_floor.unwrap_or_else(|| weft_mesh::free_floor_of(&home.root)),
+        free_floor,
         fail_points: FailPoints::parse(&config::fail_points()),
     };
     Ok(House::new(home, settings, store, shim, keys))
+}
+
+/// One floor for store and shims: a GiB, or of a small file system its share.
+fn default_free_floor(root: &Path) -> u64 {
+    use weft_mesh::limits::{FREE_FLOOR_BYTES, FREE_FLOOR_PERCENT};
+    let Ok(about) = rustix::fs::statvfs(root) else { return FREE_FLOOR_BYTES };
+    let total = about.f_blocks.saturating_mul(about.f_frsize);
+    FREE_FLOOR_BYTES.min(total / 100 * FREE_FLOOR_PERCENT)
 }
 
 /// The small binary where it lies beside this one, else this one with the word `shim`. Opened now, so that an upgrade of either
