@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::SendRequest;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -116,22 +117,19 @@ impl Client {
 
     /// Any request.
     pub fn send(&self, method: &str, path: &str, body: Option<String>) -> io::Result<Answer> {
-        runtime().block_on(async {
-            let response = self.open(method, path, body).await?;
-            let status = response.status().as_u16();
-            let headers = response
-                .headers()
-                .iter()
-                .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-                .collect();
-            let bytes = response.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            Ok(Answer { status, headers, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null), text })
-        })
+        runtime().block_on(async { answer(self.open(method, path, body).await?).await })
     }
 
     /// Sends a request and answers its open response, for streams. To be called in a runtime.
     pub async fn open(&self, method: &str, path: &str, body: Option<String>) -> io::Result<Response<Incoming>> {
+        let request = self.request(method, path, body)?;
+        match &self.place {
+            Place::Unix(path) => exchange(tokio::net::UnixStream::from_std(connect(path)?)?, request).await,
+            Place::Tcp(address) => exchange(tokio::net::TcpStream::connect(address).await?, request).await,
+        }
+    }
+
+    fn request(&self, method: &str, path: &str, body: Option<String>) -> io::Result<Request<Full<Bytes>>> {
         let host = match &self.place {
             Place::Unix(_) => "weft".to_owned(),
             Place::Tcp(address) => address.clone(),
@@ -146,11 +144,7 @@ impl Client {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        let request = request.body(Full::new(Bytes::from(body.unwrap_or_default()))).map_err(io::Error::other)?;
-        match &self.place {
-            Place::Unix(path) => exchange(tokio::net::UnixStream::from_std(connect(path)?)?, request).await,
-            Place::Tcp(address) => exchange(tokio::net::TcpStream::connect(address).await?, request).await,
-        }
+        request.body(Full::new(Bytes::from(body.unwrap_or_default()))).map_err(io::Error::other)
     }
 
     /// Opens an event stream and hands each event to `on` until it says to stop (`false`) or the stream ends.
@@ -219,6 +213,96 @@ impl SseEvent {
     }
 }
 
+/// An answer taken apart by hand, for requests that no client would send.
+#[derive(Debug, Clone)]
+pub struct Raw {
+    /// The status; 0 where the node said nothing before it closed.
+    pub status: u16,
+    /// Everything before the body, names in lower case.
+    pub head: String,
+    /// The body as text.
+    pub body: String,
+}
+
+impl Raw {
+    /// The slug of a refusal.
+    pub fn slug(&self) -> String {
+        let body: Value = serde_json::from_str(&self.body).unwrap_or(Value::Null);
+        body["type"].as_str().unwrap_or_default().trim_start_matches("urn:weft:problem:").to_owned()
+    }
+}
+
+impl Client {
+    /// Opens a bare connection.
+    #[track_caller]
+    pub fn bare(&self) -> Box<dyn Bare> {
+        let opened: io::Result<Box<dyn Bare>> = match &self.place {
+            Place::Unix(path) => connect(path).and_then(|stream| {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(Some(RAW_PATIENCE))?;
+                Ok(Box::new(stream) as Box<dyn Bare>)
+            }),
+            Place::Tcp(address) => std::net::TcpStream::connect(address).and_then(|stream| {
+                stream.set_read_timeout(Some(RAW_PATIENCE))?;
+                Ok(Box::new(stream) as Box<dyn Bare>)
+            }),
+        };
+        opened.unwrap_or_else(|error| panic!("no connection to {:?}: {error}", self.place))
+    }
+
+    /// Sends these bytes and reads until the node closes; the request should ask for that with `Connection: close`.
+    #[track_caller]
+    pub fn raw(&self, request: &[u8]) -> Raw {
+        let mut stream = self.bare();
+        // The node may refuse and close before it has all.
+        let _ = stream.write_all(request).and_then(|()| stream.flush());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        Raw { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
+    /// A connection that is kept for many requests. To be used in a runtime.
+    pub async fn keep(&self) -> io::Result<Kept> {
+        let sender = match &self.place {
+            Place::Unix(path) => handshake(tokio::net::UnixStream::from_std(connect(path)?)?).await?,
+            Place::Tcp(address) => handshake(tokio::net::TcpStream::connect(address).await?).await?,
+        };
+        Ok(Kept { client: self.clone(), sender })
+    }
+}
+
+/// A bare connection.
+pub trait Bare: io::Read + io::Write + Send {}
+impl<S: io::Read + io::Write + Send> Bare for S {}
+
+/// How long a bare connection waits for a byte: longer than any deadline of the node under test.
+const RAW_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// A connection that is kept.
+pub struct Kept {
+    client: Client,
+    sender: SendRequest<Full<Bytes>>,
+}
+
+impl Kept {
+    /// Sends one request and reads its answer.
+    pub async fn send(&mut self, method: &str, path: &str, body: Option<String>) -> io::Result<Answer> {
+        let request = self.client.request(method, path, body)?;
+        self.sender.ready().await.map_err(io::Error::other)?;
+        answer(self.sender.send_request(request).await.map_err(io::Error::other)?).await
+    }
+
+    /// The same with a bearer token of this request alone.
+    pub async fn post_as(&mut self, token: &str, path: &str, body: &Value) -> io::Result<Answer> {
+        let request = self.client.clone().bearer(token).request("POST", path, Some(body.to_string()))?;
+        self.sender.ready().await.map_err(io::Error::other)?;
+        answer(self.sender.send_request(request).await.map_err(io::Error::other)?).await
+    }
+}
+
 /// Connects however long the path is.
 fn connect(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
     use std::os::fd::AsRawFd;
@@ -229,13 +313,32 @@ fn connect(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
     Ok(stream)
 }
 
+async fn answer(response: Response<Incoming>) -> io::Result<Answer> {
+    let status = response.status().as_u16();
+    let headers = response
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    let bytes = response.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Answer { status, headers, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null), text })
+}
+
 async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> io::Result<Response<Incoming>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    handshake(stream).await?.send_request(request).await.map_err(io::Error::other)
+}
+
+async fn handshake<S>(stream: S) -> io::Result<SendRequest<Full<Bytes>>>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     tokio::spawn(connection);
-    sender.send_request(request).await.map_err(io::Error::other)
+    Ok(sender)
 }
 
 fn runtime() -> Runtime {

@@ -10,5 +10,5 @@ pub mod http;
 pub mod processes;
 pub mod stage;
 
-pub use http::{Answer, Client};
+pub use http::{Answer, Client, Raw, SseEvent};
 pub use stage::{Node, Output, Stage, eventually};

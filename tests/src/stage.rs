@@ -134,6 +134,26 @@ impl Stage {
         finish(&mut self.weft(args))
     }
 
+    /// Runs `weft` to its end with this on its standard input.
+    #[track_caller]
+    pub fn run_with_input<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, args: I, input: &str) -> Output {
+        finish_with_input(&mut self.weft(args), input)
+    }
+
+    /// An access token with these scopes.
+    #[track_caller]
+    pub fn token(&self, scopes: &[&str]) -> String {
+        let made = self.call("tokens.create", serde_json::json!({"scopes": scopes}));
+        made["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// All events that are kept of these topics or patterns.
+    #[track_caller]
+    pub fn events(&self, topics: &[&str]) -> Vec<Value> {
+        let page = self.call("mesh.read", serde_json::json!({"topics": topics, "limit": 1000}));
+        page["events"].as_array().cloned().expect("a list of events")
+    }
+
     /// Runs `weft … --json` and reads its answer; the command must succeed.
     #[track_caller]
     pub fn json<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, args: I) -> Value {
@@ -236,8 +256,24 @@ impl Drop for Stage {
 /// When it cannot be started.
 #[track_caller]
 pub fn finish(command: &mut Command) -> Output {
+    ended(command.stdin(Stdio::null()).output().expect("the command starts"))
+}
+
+/// Runs a command to its end with this on its standard input.
+///
+/// # Panics
+/// When it cannot be started.
+#[track_caller]
+pub fn finish_with_input(command: &mut Command, input: &str) -> Output {
+    use std::io::{Seek, Write};
+    // A file, so that a command which reads nothing holds nobody up.
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(input.as_bytes()).and_then(|()| file.rewind()).expect("a file of input");
+    ended(command.stdin(file).output().expect("the command starts"))
+}
+
+fn ended(output: std::process::Output) -> Output {
     use std::os::unix::process::ExitStatusExt;
-    let output = command.stdin(Stdio::null()).output().expect("the command starts");
     Output {
         code: output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0)),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
