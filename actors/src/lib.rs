@@ -36,6 +36,7 @@ pub use house::House;
 pub fn schema() -> Vec<&'static str> {
     vec![
         task::row::SCHEMA,
+        task::intake::SCHEMA,
         inbox::SCHEMA,
         resident::rows::SCHEMA,
         tokens::SCHEMA,

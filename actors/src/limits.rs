@@ -57,6 +57,12 @@ pub const KEEP_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 pub const HANG_MS_DEFAULT: u64 = 120_000;
 /// Bytes of one argument or environment variable that the kernel takes (MAX_ARG_STRLEN less the NUL).
 pub const ARG_BYTES_MAX: usize = 131_071;
+/// Folders taken into a new store with one commit.
+pub const INTAKE_BATCH: usize = 100;
+/// Finished tasks forgotten with one commit.
+pub const SWEEP_BATCH: usize = 100;
+/// Milliseconds from an end to the look whether something is to be forgotten, so that many ends share one look.
+pub const SWEEP_PAUSE_MS: u64 = 10_000;
 /// Milliseconds a stop waits, after the tree is gone, for the end to be announced.
 pub const STOP_ANSWER_MS: u64 = 10_000;
 /// Random characters of a task's id, five bits each: not to be guessed.

@@ -2,15 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
-use tracing::info;
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, ResponseFuture, SpawnHandle};
+use tracing::{info, warn};
 
 use crate::error::{Error, Result};
-use crate::house::House;
-use crate::limits::MAILBOX;
+use crate::house::{House, now_ms};
+use crate::limits::{FINISHED_KEPT_MS, MAILBOX, SWEEP_PAUSE_MS};
 use crate::resident::actor::{LeaveResident, LookAgain, ResidentActor};
 use crate::session::{Launched, Retire, SessionActor, StartTask, TendTask};
+use crate::task::intake::take_in;
+use crate::task::janitor::sweep;
 use crate::task::launch::RequestKey;
 use crate::task::plan::Plan;
 use crate::task::row;
@@ -20,18 +23,22 @@ pub struct Root {
     house: Arc<House>,
     sessions: HashMap<String, Addr<SessionActor>>,
     residents: HashMap<String, Addr<ResidentActor>>,
+    /// The next look for tasks to forget.
+    sweep: Option<(Instant, SpawnHandle)>,
 }
 
 impl Root {
     /// Starts the root and what the store says is to be looked after: unannounced tasks first, since residents may wait for
     /// their ends.
     pub async fn begin(house: Arc<House>) -> Result<Addr<Root>> {
+        take_in(&house).await?;
         let tasks = house.look(|sql| row::unannounced(sql)).await?;
         let residents = house.look(|sql| crate::resident::rows::all(sql)).await?;
         let root = Root {
             house: house.clone(),
             sessions: HashMap::new(),
             residents: HashMap::new(),
+            sweep: None,
         }
         .start();
         house.set_root(root.clone());
@@ -51,6 +58,7 @@ impl Root {
                 name: resident.name,
             });
         }
+        root.do_send(SweepIn { ms: SWEEP_PAUSE_MS });
         Ok(root)
     }
 
@@ -69,6 +77,47 @@ impl Actor for Root {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX);
+    }
+}
+
+/// Some time soon, look whether finished tasks are to be forgotten.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct SweepIn {
+    /// Milliseconds from now.
+    pub ms: u64,
+}
+
+impl Handler<SweepIn> for Root {
+    type Result = ();
+
+    fn handle(&mut self, SweepIn { ms }: SweepIn, ctx: &mut Self::Context) {
+        let at = Instant::now() + Duration::from_millis(ms);
+        match self.sweep {
+            // One that comes sooner serves as well; putting it off for every end would put it off for ever.
+            Some((planned, _)) if planned <= at => return,
+            Some((_, later)) => drop(ctx.cancel_future(later)),
+            None => {}
+        }
+        let look = ctx.run_later(Duration::from_millis(ms), |root, ctx| {
+            root.sweep = None;
+            let (house, addr) = (root.house.clone(), ctx.address());
+            tokio::spawn(async move {
+                let next = match sweep(&house).await {
+                    Ok(next) => next,
+                    Err(error) => {
+                        warn!(%error, "finished tasks could not be forgotten; tried again later");
+                        Some(now_ms() + FINISHED_KEPT_MS)
+                    }
+                };
+                if let Some(next) = next {
+                    addr.do_send(SweepIn {
+                        ms: next.saturating_sub(now_ms()).max(SWEEP_PAUSE_MS),
+                    });
+                }
+            });
+        });
+        self.sweep = Some((at, look));
     }
 }
 

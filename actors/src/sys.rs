@@ -36,8 +36,8 @@ pub fn try_lock(dir: impl AsFd, path: &Path) -> io::Result<Option<File>> {
 
 /// Closes every descriptor from `first` on. Only for a process's first moments: whoever owns one of them
 /// does not learn of it.
-pub(crate) fn close_inherited(first: RawFd) {
-    // SAFETY: the call takes plain numbers. The caller's promise, kept by `shim::main`, is that nothing in
+pub fn close_inherited(first: RawFd) {
+    // SAFETY: the call takes plain numbers. The caller's promise, kept by `shim::main` and the start of a detached node, is that nothing in
     // this process owns a descriptor from `first` on.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_int::MAX, 0) };
     if closed == 0 {

@@ -83,7 +83,7 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
             .or(serve_options.settings.log_format.as_deref())
             == Some("json"),
     );
-    runtime().block_on(serve(home, serve_options))?;
+    runtime()?.block_on(serve(home, serve_options))?;
     Ok(exit::DONE)
 }
 
@@ -122,8 +122,13 @@ fn take_home(home: &Home) -> Result<File, Failure> {
     }
 }
 
-fn runtime() -> actix::SystemRunner {
-    actix::System::new()
+/// Actors live on this thread; connections and streams are served by the runtime's workers.
+fn runtime() -> Result<actix::SystemRunner, Failure> {
+    let workers = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("the runtime", error))?;
+    Ok(actix::System::with_tokio_rt(|| workers))
 }
 
 fn start_log(as_json: bool) {

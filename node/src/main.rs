@@ -32,5 +32,10 @@ fn main() -> ExitCode {
     {
         weft_actors::shim::main();
     }
+    // A node in the background holds nothing of its starter, of whatever language: descriptors are closed while this process
+    // owns none yet.
+    if std::env::args_os().any(|word| word == "--detached") {
+        weft_actors::sys::close_inherited(3);
+    }
     ExitCode::from(cli::main())
 }

@@ -14,7 +14,8 @@ use super::settle::{Settled, settle};
 use super::wire::{Ask, Running, Stopped};
 use crate::error::{Error, Result};
 use crate::house::{BusyGuard, House, LiveTask};
-use crate::limits::MAILBOX;
+use crate::limits::{MAILBOX, SWEEP_PAUSE_MS};
+use crate::root::SweepIn;
 use crate::session::{ChildFailed, ChildLeft, SessionActor};
 use crate::supervise::guarded;
 
@@ -99,6 +100,9 @@ impl TaskActor {
             }
             Effect::Leave => {
                 self.house.live.remove(&self.id);
+                if let Ok(root) = self.house.root() {
+                    root.do_send(SweepIn { ms: SWEEP_PAUSE_MS });
+                }
                 self.parent.do_send(ChildLeft {
                     id: self.id.clone(),
                 });

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
@@ -15,8 +15,9 @@ use weft_mesh::{EventId, NewGrant};
 use super::announce;
 use super::folder::{self, Folder};
 use super::plan::Plan;
+use super::record::Spec;
 use super::row::{self, TaskRow};
-use super::wire::{Answer, Launch, PROTOCOL, Running, Secret};
+use super::wire::{Answer, Launch, Lease, PROTOCOL, Running, Secret};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::house::House;
@@ -248,45 +249,36 @@ fn launch_document(house: &House, plan: &Plan) -> Launch {
     }
 }
 
-/// What `spec.json` keeps of a launch: no value of the environment, no token.
-#[derive(Serialize)]
+/// What `spec.json` keeps of a launch: all that its row can be made from again, no value of the environment, no token.
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct SpecFile<'a> {
-    id: &'a str,
-    session: &'a str,
-    lease: super::wire::Lease,
-    label: &'a Option<String>,
-    command: &'a str,
-    argv: &'a Option<Vec<String>>,
-    cwd: &'a str,
-    env_names: Vec<String>,
-    timeout_ms: Option<u64>,
-    notify: &'a Option<super::record::NotifySpec>,
-    created_at: u64,
-    incarnation: &'a str,
+pub struct SpecFile {
+    /// The owner session at launch.
+    pub session: String,
+    /// The lease at launch.
+    pub lease: Lease,
+    /// The task's key.
+    pub key: Option<String>,
+    /// The names of the environment's variables.
+    pub env_names: Vec<String>,
+    /// What was decided at launch.
+    #[serde(flatten)]
+    pub spec: Spec,
 }
 
 fn prepare_folder(path: &std::path::Path, plan: &Plan) -> Result<()> {
     let context = || format!("making the task's folder {}", path.display());
-    let spec = &plan.row.spec;
     let folder = Folder::create(path).map_err(|error| Error::io(context(), error))?;
     let file = SpecFile {
-        id: &spec.id,
-        session: &plan.row.session,
+        session: plan.row.session.clone(),
         lease: plan.row.lease,
-        label: &spec.label,
-        command: &spec.command,
-        argv: &spec.argv,
-        cwd: &spec.cwd,
+        key: plan.row.key.clone(),
         env_names: plan
             .env
             .iter()
             .map(|(name, _)| name.to_string_lossy().into_owned())
             .collect(),
-        timeout_ms: spec.timeout_ms,
-        notify: &spec.notify,
-        created_at: spec.created_at,
-        incarnation: &spec.incarnation,
+        spec: plan.row.spec.clone(),
     };
     folder
         .write_json(folder::SPEC, &file)

@@ -4,6 +4,8 @@ pub mod actor;
 pub mod announce;
 pub mod control;
 pub mod folder;
+pub mod intake;
+pub mod janitor;
 pub mod kept;
 pub mod launch;
 pub mod machine;

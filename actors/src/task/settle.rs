@@ -183,14 +183,14 @@ fn never_started() -> Found {
     }))
 }
 
-fn ended(folder: &Folder, receipt: Receipt) -> End {
+pub(super) fn ended(folder: &Folder, receipt: Receipt) -> End {
     End::of_receipt(
         receipt,
         folder.started().ok().flatten().map(|started| started.pid),
     )
 }
 
-fn lost(started: Option<Started>, reason: &str, descendants: Option<&str>) -> End {
+pub(super) fn lost(started: Option<Started>, reason: &str, descendants: Option<&str>) -> End {
     End {
         state: State::Lost,
         exit_code: None,
