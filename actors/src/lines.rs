@@ -91,19 +91,15 @@ impl LineScanner {
                 self.position = self.line;
                 return;
             }
-            match rest.iter().position(|byte| *byte == b'\n') {
-                Some(end) => {
-                    self.extend(&rest[..end]);
-                    self.position += end as u64 + 1;
-                    self.end_line();
-                    rest = &rest[end + 1..];
-                }
-                None => {
-                    self.extend(rest);
-                    self.position += rest.len() as u64;
-                    return;
-                }
-            }
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+                self.extend(rest);
+                self.position += rest.len() as u64;
+                return;
+            };
+            self.extend(&rest[..end]);
+            self.position += end as u64 + 1;
+            self.end_line();
+            rest = &rest[end + 1..];
         }
     }
 

@@ -32,8 +32,8 @@ impl Root {
     /// their ends.
     pub async fn begin(house: Arc<House>) -> Result<Addr<Root>> {
         take_in(&house).await?;
-        let tasks = house.look(|sql| row::unannounced(sql)).await?;
-        let residents = house.look(|sql| crate::resident::rows::all(sql)).await?;
+        let tasks = house.look(row::unannounced).await?;
+        let residents = house.look(crate::resident::rows::all).await?;
         let root = Root {
             house: house.clone(),
             sessions: HashMap::new(),

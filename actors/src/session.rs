@@ -182,12 +182,12 @@ impl Handler<ChildFailed> for SessionActor {
                 warn!(session = %self.name, task = %id, after_ms, "restarting the task's actor");
                 let actor = child.actor.clone();
                 ctx.run_later(Duration::from_millis(after_ms), move |_, _| {
-                    actor.do_send(Rebuild)
+                    actor.do_send(Rebuild);
                 });
             }
             // The process and its shim go on; the next start of a node looks after them again.
             Verdict::GiveUp => {
-                error!(session = %self.name, task = %id, "the task's actor fails too often and stays down until the node's next start")
+                error!(session = %self.name, task = %id, "the task's actor fails too often and stays down until the node's next start");
             }
         }
     }

@@ -50,8 +50,12 @@ pub(crate) async fn serve(home: Home, options: ServeOptions) -> Result<(), Failu
     let house = open_house(home, &options, nofile).await?;
     // Children are reaped from the first one on, also those that process 1 of a container inherits.
     let reaper = tokio::spawn(reaper::reap());
-    let root = Root::begin(house.clone()).await.map_err(|error| Failure::Failed(error.to_string()))?;
-    resident::wake::refresh(&house).await.map_err(|error| Failure::Failed(error.to_string()))?;
+    let root = Root::begin(house.clone())
+        .await
+        .map_err(|error| Failure::Failed(error.to_string()))?;
+    resident::wake::refresh(&house)
+        .await
+        .map_err(|error| Failure::Failed(error.to_string()))?;
     let doors = open_doors(&house, options.listeners, &options.settings)?;
     info!(pid = std::process::id(), home = %house.home.root.display(), urls = ?house.urls(), "the node is up");
     (options.ready)(status(&house));
@@ -68,15 +72,23 @@ pub(crate) async fn serve(home: Home, options: ServeOptions) -> Result<(), Failu
     Ok(())
 }
 
-async fn open_house(home: Home, options: &ServeOptions, nofile: Option<(u64, u64)>) -> Result<Arc<House>, Failure> {
-    let weft = std::env::current_exe().map_err(|error| Failure::io("the path of this program", error))?;
+async fn open_house(
+    home: Home,
+    options: &ServeOptions,
+    nofile: Option<(u64, u64)>,
+) -> Result<Arc<House>, Failure> {
+    let weft =
+        std::env::current_exe().map_err(|error| Failure::io("the path of this program", error))?;
     let shim = shim_program(&weft)?;
-    let keys = Keys::load_or_create(&home.state, now_ms()).map_err(|error| Failure::Failed(error.to_string()))?;
+    let keys = Keys::load_or_create(&home.state, now_ms())
+        .map_err(|error| Failure::Failed(error.to_string()))?;
     let settings = &options.settings;
     let mut store_options = StoreOptions::new(home.database(), home.store_mark());
     store_options.schema = weft_actors::schema();
     store_options.hold = Some(resident::rows::hold);
-    let free_floor = settings.free_floor.unwrap_or_else(|| default_free_floor(&home.root));
+    let free_floor = settings
+        .free_floor
+        .unwrap_or_else(|| default_free_floor(&home.root));
     store_options.free_floor = Some(free_floor);
     let store = tokio::task::spawn_blocking(move || Store::open(store_options))
         .await
@@ -87,7 +99,10 @@ async fn open_house(home: Home, options: &ServeOptions, nofile: Option<(u64, u64
         version: env!("CARGO_PKG_VERSION").to_owned(),
         weft,
         base_env,
-        shell: settings.shell.path.as_ref().map_or_else(|| "/bin/sh".to_owned(), |path| path.to_string_lossy().into_owned()),
+        shell: settings.shell.path.as_ref().map_or_else(
+            || "/bin/sh".to_owned(),
+            |path| path.to_string_lossy().into_owned(),
+        ),
         hang_ms: HANG_MS_DEFAULT,
         nofile,
         node_env: config::for_node(options.state_dir.as_deref())
@@ -103,7 +118,9 @@ async fn open_house(home: Home, options: &ServeOptions, nofile: Option<(u64, u64
 /// One floor for store and shims: a GiB, or of a small file system its share.
 fn default_free_floor(root: &Path) -> u64 {
     use weft_mesh::limits::{FREE_FLOOR_BYTES, FREE_FLOOR_PERCENT};
-    let Ok(about) = rustix::fs::statvfs(root) else { return FREE_FLOOR_BYTES };
+    let Ok(about) = rustix::fs::statvfs(root) else {
+        return FREE_FLOOR_BYTES;
+    };
     let total = about.f_blocks.saturating_mul(about.f_frsize);
     FREE_FLOOR_BYTES.min(total / 100 * FREE_FLOOR_PERCENT)
 }
@@ -112,21 +129,39 @@ fn default_free_floor(root: &Path) -> u64 {
 /// mixes nothing.
 fn shim_program(weft: &Path) -> Result<ShimProgram, Failure> {
     if let Ok(file) = File::open(weft.with_file_name("weft-shim")) {
-        return Ok(ShimProgram { file: OwnedFd::from(file), takes_verb: false });
+        return Ok(ShimProgram {
+            file: OwnedFd::from(file),
+            takes_verb: false,
+        });
     }
     let file = File::open(weft).map_err(|error| Failure::io(weft.display().to_string(), error))?;
-    Ok(ShimProgram { file: OwnedFd::from(file), takes_verb: true })
+    Ok(ShimProgram {
+        file: OwnedFd::from(file),
+        takes_verb: true,
+    })
 }
 
-fn open_doors(house: &Arc<House>, listeners: Vec<TcpListener>, settings: &Settings) -> Result<JoinSet<()>, Failure> {
+fn open_doors(
+    house: &Arc<House>,
+    listeners: Vec<TcpListener>,
+    settings: &Settings,
+) -> Result<JoinSet<()>, Failure> {
     let mut doors = JoinSet::new();
     doors.spawn(serve_unix(house.clone(), bind_socket(&house.home)?));
     for listener in listeners {
-        let bound = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
+        let bound = listener
+            .set_nonblocking(true)
+            .and_then(|()| tokio::net::TcpListener::from_std(listener));
         let listener = bound.map_err(|error| Failure::io("--listen", error))?;
-        let address = listener.local_addr().map_err(|error| Failure::io("--listen", error))?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| Failure::io("--listen", error))?;
         house.add_url(format!("http://{address}"));
-        doors.spawn(serve_tcp(house.clone(), listener, TcpOptions::with_names(settings.hosts.clone())));
+        doors.spawn(serve_tcp(
+            house.clone(),
+            listener,
+            TcpOptions::with_names(settings.hosts.clone()),
+        ));
     }
     Ok(doors)
 }
@@ -135,14 +170,21 @@ fn open_doors(house: &Arc<House>, listeners: Vec<TcpListener>, settings: &Settin
 fn bind_socket(home: &Home) -> Result<UnixListener, Failure> {
     let context = || format!("the socket {}", home.socket().display());
     match std::fs::remove_file(home.socket()) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Failure::io(context(), error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Failure::io(context(), error));
+        }
         _ => {}
     }
-    let path = SocketPath::new(&home.root, "node.sock").map_err(|error| Failure::io(context(), error))?;
+    let path =
+        SocketPath::new(&home.root, "node.sock").map_err(|error| Failure::io(context(), error))?;
     let listener = path.bind().map_err(|error| Failure::io(context(), error))?;
     // The folder is its owner's alone already; the mode says so once more.
-    std::fs::set_permissions(home.socket(), std::fs::Permissions::from_mode(0o600)).map_err(|error| Failure::io(context(), error))?;
-    listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener)).map_err(|error| Failure::io(context(), error))
+    std::fs::set_permissions(home.socket(), std::fs::Permissions::from_mode(0o600))
+        .map_err(|error| Failure::io(context(), error))?;
+    listener
+        .set_nonblocking(true)
+        .and_then(|()| UnixListener::from_std(listener))
+        .map_err(|error| Failure::io(context(), error))
 }
 
 fn status(house: &House) -> Value {
@@ -175,7 +217,10 @@ async fn wait_for_end(house: &Arc<House>, idle: Option<Idle>) -> &'static str {
 
 async fn signalled() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut term), Ok(mut int)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
         warn!("signals cannot be caught; SIGTERM ends this node at once");
         return std::future::pending().await;
     };
@@ -196,7 +241,9 @@ async fn idle_end(house: &House, idle: Option<Idle>) {
         while !house.busy.is_idle() {
             house.busy.changed().await;
         }
-        let quiet = tokio::time::timeout(grace, house.busy.changed()).await.is_err();
+        let quiet = tokio::time::timeout(grace, house.busy.changed())
+            .await
+            .is_err();
         if quiet && house.busy.is_idle() && !is_expected(house).await {
             return;
         }
@@ -210,17 +257,28 @@ async fn is_expected(house: &House) -> bool {
     }
     let now = now_ms();
     let granted = house.store.grants().await.is_ok_and(|grants| {
-        grants.iter().any(|grant| grant.revoked_at.is_none() && grant.uses_left() > 0 && grant.exp * 1000 > now)
+        grants.iter().any(|grant| {
+            grant.revoked_at.is_none() && grant.uses_left() > 0 && grant.exp * 1000 > now
+        })
     });
-    granted || house.look(weft_actors::tokens::all).await.is_ok_and(|tokens| {
-        tokens.iter().any(|token| token.revoked_at.is_none() && token.expires_at > now)
-    })
+    granted
+        || house
+            .look(weft_actors::tokens::all)
+            .await
+            .is_ok_and(|tokens| {
+                tokens
+                    .iter()
+                    .any(|token| token.revoked_at.is_none() && token.expires_at > now)
+            })
 }
 
 /// Lets the doors answer what is open, for a bounded time.
 async fn close_doors(mut doors: JoinSet<()>) {
     let drained = async { while doors.join_next().await.is_some() {} };
-    if tokio::time::timeout(Duration::from_millis(DRAIN_MS), drained).await.is_err() {
+    if tokio::time::timeout(Duration::from_millis(DRAIN_MS), drained)
+        .await
+        .is_err()
+    {
         warn!("some connections did not end in time and are cut");
     }
 }
@@ -230,6 +288,13 @@ fn raise_nofile() -> Option<(u64, u64)> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let before = getrlimit(Resource::Nofile);
     let (current, maximum) = (before.current?, before.maximum?);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(maximum), maximum: Some(maximum) }).ok()?;
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(maximum),
+            maximum: Some(maximum),
+        },
+    )
+    .ok()?;
     Some((current, maximum))
 }

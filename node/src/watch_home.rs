@@ -21,7 +21,7 @@ pub(crate) async fn gone(home: &Home) {
         }
     });
     if told.await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -33,7 +33,10 @@ fn identity(home: &Home) -> io::Result<(u64, u64)> {
 
 fn watch(home: &Home) -> io::Result<()> {
     let inotify = init(CreateFlags::CLOEXEC)?;
-    let events = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+    let events = WatchFlags::DELETE
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF;
     add_watch(&inotify, &home.root, events)?;
     let before = identity(home)?;
     let mut buffer = [MaybeUninit::uninit(); 4096];

@@ -236,7 +236,7 @@ impl Verb for List {
     type Out = ListOutput;
 
     async fn run(ctx: Ctx, _: ListInput) -> Result<ListOutput> {
-        let rows = ctx.house.look(|sql| rows::all(sql)).await?;
+        let rows = ctx.house.look(rows::all).await?;
         Ok(ListOutput {
             residents: rows.into_iter().map(ResidentView::from).collect(),
         })

@@ -241,7 +241,7 @@ pub(crate) async fn more_output(house: &House, id: &str, stream: StreamName, aft
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn look(house: &House, row: &TaskRow, stream: StreamName, at: Place) -> Result<Got> {

@@ -129,13 +129,13 @@ async fn watch(
             .and_then(|end| end.streams.get(&stream))
             .copied()
             .unwrap_or(0);
-        let scanned = scan(path.clone(), stream, scanner, known, row.end.is_some()).await?;
-        scanner = scanned.scanner;
-        omitted += scanned.omitted;
+        let page = scan(path.clone(), stream, scanner, known, row.end.is_some()).await?;
+        scanner = page.scanner;
+        omitted += page.omitted;
         let lines = scanner.take_lines();
         let reason = if !lines.is_empty() {
             Reason::Match
-        } else if row.end.is_some() && scanned.at_end {
+        } else if row.end.is_some() && page.at_end {
             Reason::Finished
         } else if Instant::now() >= deadline {
             Reason::Timeout
@@ -147,14 +147,14 @@ async fn watch(
                     () = ended.changed() => {}
                 }
             };
-            if scanned.at_end {
+            if page.at_end {
                 let _ = house
                     .unless_stopping(tokio::time::timeout_at(deadline, waited))
                     .await?;
             }
             continue;
         };
-        let more = lines.len() == WATCH_LINES_MAX || !scanned.at_end;
+        let more = lines.len() == WATCH_LINES_MAX || !page.at_end;
         return Ok(WatchOutput {
             reason,
             omitted_bytes: omitted,

@@ -162,7 +162,7 @@ impl Verb for List {
 
     async fn run(ctx: Ctx, _: ListInput) -> Result<ListOutput> {
         Ok(ListOutput {
-            tokens: ctx.house.look(|sql| tokens::all(sql)).await?,
+            tokens: ctx.house.look(tokens::all).await?,
         })
     }
 }

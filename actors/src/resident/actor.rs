@@ -67,9 +67,9 @@ impl ResidentActor {
                 } else {
                     self.busy.take().or_else(|| Some(self.house.busy.enter()))
                 };
-                effects
-                    .into_iter()
-                    .for_each(|effect| self.perform(effect, ctx));
+                for effect in effects {
+                    self.perform(effect, ctx);
+                }
             }
             Err(panicked) => self.failed(&panicked.0, ctx),
         }
@@ -85,7 +85,7 @@ impl ResidentActor {
         {
             Verdict::Restart { after_ms } => {
                 ctx.run_later(Duration::from_millis(after_ms), |actor, ctx| {
-                    actor.begin(ctx)
+                    actor.begin(ctx);
                 });
             }
             Verdict::GiveUp => {
@@ -150,11 +150,15 @@ impl ResidentActor {
             Effect::Fetch => {
                 (self.next, self.ran) = (None, None);
                 tokio::spawn(async move {
-                    let found = run::next(&house, &name).await;
-                    if let Err(error) = &found {
-                        warn!(resident = %name, %error, "the log could not be read; tried again");
-                    }
-                    addr.do_send(Fetched(found.ok()));
+                    let found = match run::next(&house, &name).await {
+                        Ok(Some(next)) => Look::Event(Box::new(next)),
+                        Ok(None) => Look::Nothing,
+                        Err(error) => {
+                            warn!(resident = %name, %error, "the log could not be read; tried again");
+                            Look::Failed
+                        }
+                    };
+                    addr.do_send(Fetched(found));
                 });
             }
             Effect::Run { attempt } => {
@@ -230,9 +234,9 @@ impl Handler<LookAgain> for ResidentActor {
 
     fn handle(&mut self, _: LookAgain, ctx: &mut Self::Context) {
         if self.machine.is_some() {
-            self.on(Input::LookAgain, ctx)
+            self.on(Input::LookAgain, ctx);
         } else {
-            self.begin(ctx)
+            self.begin(ctx);
         }
     }
 }
@@ -270,29 +274,39 @@ impl Handler<Begin> for ResidentActor {
         let (machine, effects) = ResidentMachine::new(begin.retries);
         self.machine = Some(machine);
         self.busy = Some(self.house.busy.enter());
-        effects
-            .into_iter()
-            .for_each(|effect| self.perform(effect, ctx));
+        for effect in effects {
+            self.perform(effect, ctx);
+        }
     }
 }
 
 /// The look for the next event came to its end.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Fetched(Option<Option<Next>>);
+struct Fetched(Look);
+
+/// What a look for the next event found.
+enum Look {
+    Event(Box<Next>),
+    Nothing,
+    Failed,
+}
 
 impl Handler<Fetched> for ResidentActor {
     type Result = ();
 
     fn handle(&mut self, Fetched(found): Fetched, ctx: &mut Self::Context) {
         let input = match &found {
-            None => Input::FetchFailed,
-            Some(None) => Input::NothingFound,
-            Some(Some(next)) => Input::Fetched {
+            Look::Failed => Input::FetchFailed,
+            Look::Nothing => Input::NothingFound,
+            Look::Event(next) => Input::Fetched {
                 failed: next.failed,
             },
         };
-        self.next = found.flatten();
+        self.next = match found {
+            Look::Event(next) => Some(*next),
+            Look::Nothing | Look::Failed => None,
+        };
         self.on(input, ctx);
     }
 }

@@ -127,6 +127,10 @@ impl ResidentMachine {
 
     /// Something happened. What does not fit the phase is old news and changes nothing.
     #[must_use]
+    #[expect(
+        clippy::match_same_arms,
+        reason = "one line for each thing that can happen, in the order of a life"
+    )]
     pub fn on(&mut self, input: Input) -> Vec<Effect> {
         let (phase, effect) = match (self.phase, input) {
             (Phase::Idle, Input::LookAgain) => fetch(),

@@ -7,11 +7,7 @@ use crate::task::view::blocking;
 
 /// Makes or removes the file, by whether an enabled resident exists.
 pub async fn refresh(house: &House) -> Result<()> {
-    let any = house
-        .look(|sql| rows::all(sql))
-        .await?
-        .iter()
-        .any(|row| row.enabled);
+    let any = house.look(rows::all).await?.iter().any(|row| row.enabled);
     let path = house.home.wake();
     blocking(move || {
         let done = if any {

@@ -55,9 +55,11 @@ impl TaskActor {
             fail_points.hit("task.on");
             machine.on(&input)
         }) {
-            Ok(effects) => effects
-                .into_iter()
-                .for_each(|effect| self.perform(effect, ctx)),
+            Ok(effects) => {
+                for effect in effects {
+                    self.perform(effect, ctx);
+                }
+            }
             Err(panicked) => self.failed(&panicked.0),
         }
     }
@@ -76,7 +78,7 @@ impl TaskActor {
             Effect::Attach => {
                 let folder = self.house.home.task(&self.id);
                 tokio::spawn(async move {
-                    addr.do_send(Connected(Control::connect(&folder).await.ok()))
+                    addr.do_send(Connected(Control::connect(&folder).await.ok()));
                 });
             }
             Effect::Settle => {
@@ -95,7 +97,7 @@ impl TaskActor {
             }
             Effect::Pause(ms) => {
                 ctx.run_later(Duration::from_millis(ms), |actor, ctx| {
-                    actor.on(Input::PauseOver, ctx)
+                    actor.on(Input::PauseOver, ctx);
                 });
             }
             Effect::Leave => {
@@ -205,9 +207,9 @@ impl Handler<Rebuild> for TaskActor {
     fn handle(&mut self, _: Rebuild, ctx: &mut Self::Context) {
         let (machine, effects) = TaskMachine::attaching();
         self.machine = Some(machine);
-        effects
-            .into_iter()
-            .for_each(|effect| self.perform(effect, ctx));
+        for effect in effects {
+            self.perform(effect, ctx);
+        }
     }
 }
 

@@ -79,10 +79,14 @@ fn known_epoch(sql: &Connection, epoch: &str) -> rusqlite::Result<bool> {
 
 fn insert(sql: &Connection, found: &Found) -> Result<usize> {
     let id = &found.row.spec.id;
-    if row::get(sql, id)?.is_some() {
+    let known = row::get(sql, id)?;
+    // A store that was put back from a copy may know the task and not its end.
+    if known.as_ref().is_some_and(|row| row.announced) {
         return Ok(0);
     }
-    row::insert(sql, &found.row)?;
+    if known.is_none() {
+        row::insert(sql, &found.row)?;
+    }
     if let Some(end) = &found.announced {
         let notify = found
             .row
@@ -92,7 +96,7 @@ fn insert(sql: &Connection, found: &Found) -> Result<usize> {
             .map(|_| (NotifyState::Posted, None));
         row::set_announced(sql, id, end, notify)?;
     }
-    Ok(1)
+    Ok(usize::from(known.is_none()))
 }
 
 fn scan(tasks: &std::path::Path) -> Result<Vec<Found>> {
@@ -110,7 +114,7 @@ fn scan(tasks: &std::path::Path) -> Result<Vec<Found>> {
             Ok(None) => {}
             // One folder that cannot be read must not keep the others from being announced.
             Err(error) => {
-                warn!(folder = %path.display(), %error, "a task's folder cannot be taken in")
+                warn!(folder = %path.display(), %error, "a task's folder cannot be taken in");
             }
         }
     }

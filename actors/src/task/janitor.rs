@@ -62,7 +62,7 @@ fn due(sql: &Connection, now: u64) -> rusqlite::Result<Vec<String>> {
            AND NOT EXISTS (SELECT 1 FROM inbox WHERE inbox.task_id = id)
          LIMIT ?3",
     )?;
-    let ids = statement
+    statement
         .query_map(
             params![
                 now.saturating_sub(FINISHED_KEPT_MS),
@@ -71,8 +71,7 @@ fn due(sql: &Connection, now: u64) -> rusqlite::Result<Vec<String>> {
             ],
             |row| row.get(0),
         )?
-        .collect();
-    ids
+        .collect()
 }
 
 /// Deliveries that nobody took for seven days are settled as expired; outcomes are forgotten after as long.

@@ -203,6 +203,10 @@ pub struct Notify {
 /// The record of a task: every key is always there, null, 0, false or [] where it has nothing to say.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "its shape is the public record"
+)]
 pub struct Record {
     /// Its id; any unambiguous prefix of it is accepted.
     pub id: String,
