@@ -4,11 +4,16 @@
 //! for conditions with [`eventually`], which fails after a bound that a slow machine does not reach.
 
 #![forbid(unsafe_code)]
-#![allow(clippy::expect_used, clippy::missing_panics_doc, reason = "a test fails by panicking, and says where")]
+#![allow(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a test fails by panicking, and says where"
+)]
 
 pub mod http;
 pub mod processes;
 pub mod stage;
+pub mod tasks;
 
 pub use http::{Answer, Client, Raw, SseEvent};
 pub use stage::{Node, Output, Stage, eventually};
