@@ -150,18 +150,20 @@ async fn thin(ask: Ask, body: Body, action: &'static str, input: Input) -> Answe
     if ask.method == Method::HEAD && action == "tasks.get" {
         return Err(Refused::Method("HEAD".to_owned()));
     }
+    // Before the body is read, so that nobody without a credential makes us read one.
+    let who = ask.who().await?;
     let mut fields = match input {
         Input::Body => body::object(&body::whole(body).await?)?,
         Input::Query(table) => ask.query(table)?,
     };
     ask.add_path(&mut fields)?;
-    ask.call(action, fields).await
+    ask.call(who, action, fields).await
 }
 
 async fn call(ask: Ask, body: Body) -> Answer {
+    let who = ask.who().await?;
     let input = body::object(&body::whole(body).await?)?;
-    let reference = ask.path("ref").to_owned();
-    ask.call(&reference, input).await
+    ask.call(who, ask.path("ref"), input).await
 }
 
 #[cfg(test)]

@@ -114,9 +114,13 @@ impl Ask {
         Ok(())
     }
 
-    /// Calls an action with `input`, as whoever asks.
-    pub(crate) async fn call(&self, reference: &str, mut input: Map<String, Value>) -> Answer {
-        let who = self.who().await?;
+    /// Calls an action with `input`, as `who`.
+    pub(crate) async fn call(
+        &self,
+        who: Who,
+        reference: &str,
+        mut input: Map<String, Value>,
+    ) -> Answer {
         let action = action::find(reference)?;
         if action.changes
             && let Some(key) = self.idempotency_key()?
