@@ -158,6 +158,9 @@ pub mod shim {
     /// Milliseconds in which nothing happens before a shim gives memory back: more than a short task lasts.
     pub const IDLE_MS: i64 = 100;
     /// The part of the kept window by which it may be exceeded before old bytes are punched out, as a
+    /// Bytes of the kept window that stay free while a command waits for who takes its output on: more than a pipe of
+    /// the largest size and one read hold, which may still come when it ends.
+    pub const CONSUMER_ROOM_BYTES: u64 = 4 * 1024 * 1024;
     /// divisor: punching is cheap by the mebibyte and dear by the line.
     pub const KEEP_SLACK_PART: u64 = 8;
     /// The most by which the kept window is exceeded.

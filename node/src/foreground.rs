@@ -123,7 +123,11 @@ impl Session<'_> {
     ) -> Result<End, Failure> {
         if !self.joined {
             // Refused only where the task has ended: then the end is told as well.
-            let _ = control.ask(Ask::Hold).await;
+            let _ = control
+                .ask(Ask::Hold {
+                    consumes: !self.app.globals.json,
+                })
+                .await;
         }
         let copies = self.follow_all(control);
         tokio::pin!(copies);

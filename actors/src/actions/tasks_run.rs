@@ -166,7 +166,7 @@ async fn hold(house: &House, id: &str) -> Result<Option<Control>> {
     let Ok(control) = Control::connect(&house.home.task(id)).await else {
         return Ok(None);
     };
-    match control.ask(Ask::Hold).await {
+    match control.ask(Ask::Hold { consumes: false }).await {
         Ok(_) | Err(Error::WrongState(_)) => Ok(Some(control)),
         Err(error) => Err(error),
     }

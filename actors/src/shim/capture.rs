@@ -70,10 +70,13 @@ impl Capture {
         }
     }
 
-    /// The pipes that are still open, by index.
-    pub(crate) fn pipes(&self) -> impl Iterator<Item = (usize, &OwnedFd)> {
+    /// The pipes that are still open, by index, with the stream's name and size.
+    pub(crate) fn pipes(&self) -> impl Iterator<Item = (usize, &OwnedFd, StreamName, u64)> {
         let streams = self.streams.iter().enumerate();
-        streams.filter_map(|(index, stream)| Some((index, stream.pipe.as_ref()?)))
+        streams.filter_map(|(index, stream)| {
+            let pipe = stream.pipe.as_ref()?;
+            Some((index, pipe, stream.name, stream.store.size()))
+        })
     }
 
     /// Bytes since launch of each stream.

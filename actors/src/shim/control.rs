@@ -3,6 +3,7 @@
 //! Nothing here blocks and nothing grows: a peer that sends too long a line, asks too much at once or does
 //! not read its answers is dropped.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -42,6 +43,8 @@ pub(crate) struct Connection {
     input: Vec<u8>,
     output: Vec<u8>,
     pub(crate) holds: bool,
+    /// What it has taken of each stream, where it takes the output on.
+    pub(crate) taken: Option<BTreeMap<StreamName, u64>>,
     pub(crate) asks: Vec<OpenAsk>,
     is_gone: bool,
 }
@@ -74,6 +77,7 @@ impl Control {
                 input: Vec::new(),
                 output: Vec::new(),
                 holds: false,
+                taken: None,
                 asks: Vec::new(),
                 is_gone: false,
             };
@@ -87,6 +91,14 @@ impl Control {
             connection.say(hello);
             self.connections.push(connection);
         }
+    }
+
+    /// Whether somebody who takes this stream on is behind its `size` by more than `ahead_max`.
+    pub(crate) fn is_behind(&self, stream: StreamName, size: u64, ahead_max: u64) -> bool {
+        let consumers = self.connections.iter().filter_map(|it| it.taken.as_ref());
+        consumers
+            .map(|taken| taken.get(&stream).copied().unwrap_or(0))
+            .any(|taken| size.saturating_sub(taken) >= ahead_max)
     }
 
     /// Answers every wait whose stream has grown past it; each is answered once.

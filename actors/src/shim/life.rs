@@ -1,5 +1,6 @@
 //! The loop: whatever happens to a task comes in here, the machine decides, and this does it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -18,11 +19,12 @@ use super::machine::{Effect, Machine, MainEnd};
 use super::signals;
 use super::start::pid_number;
 use super::tree::{self, Freezer};
-use crate::limits::shim::IDLE_MS;
+use crate::limits::shim::{CONSUMER_ROOM_BYTES, IDLE_MS};
 use crate::sys::{self, proc::Family};
 use crate::task::folder::{Folder, Room, SOCKET};
 use crate::task::wire::{
-    Ask, Hello, Launch, Lease, Line, PROTOCOL, Receipt, Request, Running, Status, Stopped, Usage,
+    Ask, Hello, Launch, Lease, Line, PROTOCOL, Receipt, Request, Running, Status, Stopped,
+    StreamName, Usage,
 };
 
 /// How long nothing must happen before memory is given back.
@@ -116,7 +118,10 @@ impl Shim {
             sources.push(Source::Input);
             fds.push(PollFd::new(pipe, PollFlags::OUT));
         }
-        for (index, pipe) in self.capture.pipes() {
+        for (index, pipe, name, size) in self.capture.pipes() {
+            if self.is_held_back(name, size) {
+                continue;
+            }
             sources.push(Source::Stream(index));
             fds.push(PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN));
         }
@@ -157,6 +162,16 @@ impl Shim {
                 }
             }
         }
+    }
+
+    /// Whether a stream is left unread, so that the command waits for who takes its output on, as it would for a
+    /// pipe's reader. Not once the command has ended: what the pipe still holds then is less than the room left.
+    fn is_held_back(&self, name: StreamName, size: u64) -> bool {
+        let keep = self.launch.keep_bytes;
+        let ahead_max = keep - (keep / 2).min(CONSUMER_ROOM_BYTES);
+        self.machine.lease() == Lease::Foreground
+            && !self.machine.is_ending()
+            && self.control.is_behind(name, size, ahead_max)
     }
 
     fn on_stream(&mut self, index: usize) {
@@ -297,7 +312,10 @@ impl Shim {
 
     fn on_request(&mut self, from: usize, Request { n, ask }: Request) {
         let answer = match ask {
-            Ask::Hold => {
+            Ask::Hold { consumes } => {
+                if consumes {
+                    self.control.connections[from].taken = Some(BTreeMap::new());
+                }
                 if !self.control.connections[from].holds {
                     self.control.connections[from].holds = true;
                     self.machine.on_hold();
@@ -313,6 +331,9 @@ impl Shim {
             }
             Ask::Signal { signal } => self.signal(&signal),
             Ask::Await { stream, after } if self.capture.size_of(stream).is_some() => {
+                if let Some(taken) = &mut self.control.connections[from].taken {
+                    taken.insert(stream, after);
+                }
                 let ask = OpenAsk::Await { n, stream, after };
                 return self.control.connections[from].keep_open(ask);
             }

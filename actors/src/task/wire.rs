@@ -336,7 +336,12 @@ pub struct Request {
 #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Ask {
     /// This connection holds the foreground lease until it closes.
-    Hold,
+    Hold {
+        /// It takes the output on as a pipe's reader would: what it has not asked past by `await` is not given up, and a
+        /// command that is ahead of it by nearly all that is kept waits.
+        #[serde(default)]
+        consumes: bool,
+    },
     /// Moves the lease to `session` or `durable`.
     Lease {
         /// The new lease.
