@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use actix::Addr;
 use rusqlite::Connection;
@@ -215,21 +215,28 @@ pub struct LiveTask {
 
 /// The tasks with a living shim, by id. Written by their actors only.
 #[derive(Default)]
-pub struct LiveTasks(Mutex<HashMap<String, LiveTask>>);
+pub struct LiveTasks(Mutex<Live>);
+
+#[derive(Default)]
+struct Live {
+    tasks: HashMap<String, LiveTask>,
+    /// Which task a shim's process is of. Known from its spawn on, since its command may call before anyone has connected.
+    shims: HashMap<u32, String>,
+}
 
 impl LiveTasks {
+    fn lock(&self) -> MutexGuard<'_, Live> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The live task `id`.
     pub fn get(&self, id: &str) -> Option<LiveTask> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(id)
-            .cloned()
+        self.lock().tasks.get(id).cloned()
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.lock().tasks.len()
     }
 
     /// Whether there is none.
@@ -239,26 +246,23 @@ impl LiveTasks {
 
     /// The task whose shim is process `pid`.
     pub fn of_shim(&self, pid: u32) -> Option<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .find(|(_, task)| task.control.shim_pid() == pid)
-            .map(|(id, _)| id.clone())
+        self.lock().shims.get(&pid).cloned()
+    }
+
+    pub(crate) fn note_shim(&self, pid: u32, id: &str) {
+        self.lock().shims.insert(pid, id.to_owned());
     }
 
     pub(crate) fn insert(&self, id: &str, task: LiveTask) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id.to_owned(), task);
+        let mut live = self.lock();
+        live.shims.insert(task.control.shim_pid(), id.to_owned());
+        live.tasks.insert(id.to_owned(), task);
     }
 
     pub(crate) fn remove(&self, id: &str) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(id);
+        let mut live = self.lock();
+        live.tasks.remove(id);
+        live.shims.retain(|_, task| task != id);
     }
 }
 
@@ -275,8 +279,7 @@ struct BusyState {
 impl Busy {
     /// One more reason to stay, until the guard is dropped.
     pub fn enter(&self) -> BusyGuard {
-        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.changed.notify_one();
+        self.0.change(|count| count + 1);
         BusyGuard(self.0.clone())
     }
 
@@ -294,9 +297,19 @@ impl Busy {
 /// One reason to stay.
 pub struct BusyGuard(Arc<BusyState>);
 
+impl BusyState {
+    fn change(&self, change: impl FnOnce(usize) -> usize) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *count;
+        *count = change(before);
+        if (before == 0) != (*count == 0) {
+            self.changed.notify_one();
+        }
+    }
+}
+
 impl Drop for BusyGuard {
     fn drop(&mut self) {
-        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.changed.notify_one();
+        self.0.change(|count| count - 1);
     }
 }

@@ -12,11 +12,13 @@ use crate::house::{House, now_ms};
 use crate::limits::{FINISHED_KEPT_MS, MAILBOX, SWEEP_PAUSE_MS};
 use crate::resident::actor::{LeaveResident, LookAgain, ResidentActor};
 use crate::session::{Launched, Retire, SessionActor, StartTask, TendTask};
+use crate::task::folder::Folder;
 use crate::task::intake::take_in;
 use crate::task::janitor::sweep;
 use crate::task::launch::RequestKey;
 use crate::task::plan::Plan;
-use crate::task::row;
+use crate::task::row::{self, TaskRow};
+use crate::task::view::blocking;
 
 /// The root of the node's actors.
 pub struct Root {
@@ -34,6 +36,7 @@ impl Root {
         take_in(&house).await?;
         let tasks = house.look(row::unannounced).await?;
         let residents = house.look(crate::resident::rows::all).await?;
+        note_shims(&house, &tasks).await?;
         let root = Root {
             house: house.clone(),
             sessions: HashMap::new(),
@@ -70,6 +73,25 @@ impl Root {
         self.sessions.insert(name.to_owned(), actor.clone());
         actor
     }
+}
+
+/// Learns which processes are shims of this home before a door opens: their commands may call at once, and count as tasks.
+async fn note_shims(house: &Arc<House>, tasks: &[TaskRow]) -> Result<()> {
+    let ids: Vec<String> = tasks.iter().map(|task| task.spec.id.clone()).collect();
+    let house = house.clone();
+    blocking(move || {
+        for id in ids {
+            let Ok(folder) = Folder::open(&house.home.task(&id)) else {
+                continue;
+            };
+            // Only while its lock is held is the number in the file the shim's.
+            if let (Ok(None), Ok(Some(started))) = (folder.try_lock(), folder.started()) {
+                house.live.note_shim(started.shim, &id);
+            }
+        }
+        Ok(())
+    })
+    .await
 }
 
 impl Actor for Root {

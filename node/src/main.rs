@@ -21,6 +21,7 @@ mod limits;
 mod reaper;
 mod render;
 mod serve;
+mod size;
 mod sse;
 mod watch_home;
 

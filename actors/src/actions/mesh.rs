@@ -224,6 +224,9 @@ impl Verb for Read {
             }
             // What was looked at is not looked at again.
             query.after.sequence = query.after.sequence.max(page.next);
+            if page.more {
+                continue;
+            }
             let _ = ctx
                 .house
                 .unless_stopping(tokio::time::timeout_at(deadline, watcher.changed()))

@@ -17,6 +17,7 @@ use super::folder::{self, Folder};
 use super::plan::Plan;
 use super::record::Spec;
 use super::row::{self, TaskRow};
+use super::view::blocking;
 use super::wire::{Answer, Launch, Lease, PROTOCOL, Running, Secret};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
@@ -160,11 +161,28 @@ pub async fn launch(house: &Arc<House>, plan: Plan) -> Result<Running> {
         }
         // Only a folder that somebody else uses answers so: the row is left to reconcile, which looks who.
         Ok(Answer::Busy(_)) => Err(Error::Internal(format!("the folder of {id} is in use"))),
-        Err(error) => {
-            forget(house, &id).await?;
-            Err(error)
-        }
+        // A shim writes `started` before the command's first byte runs: one that died between that and its word may have
+        // run it, and the task ends as lost. Without the file nothing ran.
+        Err(error) => match running_by_folder(house, &id).await {
+            Some(running) => Ok(running),
+            None => {
+                forget(house, &id).await?;
+                Err(error)
+            }
+        },
     }
+}
+
+async fn running_by_folder(house: &House, id: &str) -> Option<Running> {
+    let path = house.home.task(id);
+    let started = blocking(move || Ok(Folder::open(&path).and_then(|folder| folder.started())))
+        .await
+        .ok()?;
+    let started = started.ok()??;
+    Some(Running {
+        pid: started.pid,
+        started_at: started.started_at,
+    })
 }
 
 /// A command in an error: a line, not a page.
@@ -319,6 +337,9 @@ fn spawn(house: &House, folder: &std::path::Path) -> Result<Pipes> {
     let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(Error::io(context(), io::ErrorKind::BrokenPipe.into()));
     };
+    if let Some(id) = folder.file_name() {
+        house.live.note_shim(child.id(), &id.to_string_lossy());
+    }
     // Not waited for here: the node reaps all its children in one place (node/src/reaper.rs), as it must when it is process 1.
     drop(child);
     Ok(Pipes {
@@ -336,6 +357,8 @@ async fn forget(house: &House, id: &str) -> Result<()> {
                 tx.revoke_grant(&notify.grant_id)?;
             }
             row::delete(tx.sql(), &row_id)?;
+            // Or a repeat of the request would be answered with a task that is not there.
+            row::forget_request(tx.sql(), &row_id)?;
             tx.wake(&announce::wake_key(&row_id));
             Ok(())
         })

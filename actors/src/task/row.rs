@@ -284,3 +284,10 @@ pub fn keep_request(
         .execute(params![request.space, request.id, request.digest, made, now])?;
     Ok(())
 }
+
+/// Forgets the request that made task `made`: that came to nothing, and a repeat is to try again.
+pub fn forget_request(sql: &Connection, made: &str) -> Result<()> {
+    sql.prepare_cached("DELETE FROM requests WHERE made = ?1")?
+        .execute([made])?;
+    Ok(())
+}

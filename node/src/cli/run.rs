@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::app::{App, block_on, print_json, say};
 use crate::duration::parse_ms;
 use crate::exit::{self, Failure};
+use crate::size::parse_bytes;
 use crate::{config, foreground, render};
 
 /// Options of `run`.
@@ -63,8 +64,8 @@ pub(super) struct Run {
     /// On a stop, the time between SIGTERM and SIGKILL
     #[arg(long, value_name = "TIME", value_parser = parse_ms)]
     grace: Option<u64>,
-    /// Bytes of each output stream that are kept
-    #[arg(long, value_name = "BYTES")]
+    /// How much of each output stream is kept: 512KiB, 64MiB, 2GiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     keep: Option<u64>,
     /// Print the id alone
     #[arg(long, short)]
