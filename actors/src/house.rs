@@ -37,6 +37,8 @@ pub struct Settings {
     pub node_env: Vec<(String, String)>,
     /// Bytes of free space that no task's output and no publish may take.
     pub free_floor: u64,
+    /// The address under which others reach this node, for the commands that grants come with.
+    pub public_url: Option<String>,
     /// Where to panic, for tests.
     pub fail_points: FailPoints,
 }

@@ -201,8 +201,6 @@ pub(crate) struct Settings {
     pub(crate) public_url: Option<String>,
     /// Names, besides loopback and the addresses, that a request's `Host` may have.
     pub(crate) hosts: Vec<String>,
-    /// Bytes of output kept over all tasks.
-    pub(crate) keep_total: Option<u64>,
     /// Free bytes below which output is dropped and publishes fail.
     pub(crate) free_floor: Option<u64>,
     /// How a shell line is run.
@@ -291,7 +289,7 @@ mod tests {
 
     #[test]
     fn settings_are_read_by_their_public_names() {
-        let settings = parse("listen = [\"127.0.0.1:0\"]\nidle = \"never\"\nkeepTotal = 5\n[shell]\npath = \"/bin/bash\"\n[environment]\nLANG = \"C\"\n").unwrap();
+        let settings = parse("listen = [\"127.0.0.1:0\"]\nidle = \"never\"\nfreeFloor = 5\n[shell]\npath = \"/bin/bash\"\n[environment]\nLANG = \"C\"\n").unwrap();
         assert_eq!(settings.listen, ["127.0.0.1:0"]);
         assert_eq!(settings.shell.path.as_deref(), Some(Path::new("/bin/bash")));
         assert_eq!(settings.environment["LANG"], "C");

@@ -110,6 +110,7 @@ async fn open_house(
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
         free_floor,
+        public_url: settings.public_url.clone(),
         fail_points: FailPoints::parse(&config::fail_points()),
     };
     Ok(House::new(home, settings, store, shim, keys))

@@ -53,6 +53,18 @@ pub(crate) struct GrantOutput {
     expires_at: u64,
     /// Ready to paste; it takes the token from a file or standard input, never from its arguments.
     command: String,
+    /// How that command reaches this mesh.
+    via: Via,
+}
+
+/// How a grant's command reaches the mesh.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Via {
+    /// The node's public address, from its settings.
+    Url,
+    /// The home's socket: on this machine, as this user.
+    Home,
 }
 
 impl Verb for Grant {
@@ -174,15 +186,13 @@ fn request_key(ctx: &Ctx, input: &GrantInput) -> Result<Option<RequestKey>> {
 
 fn answer(house: &House, claims: &GrantClaims) -> GrantOutput {
     let home = house.home.root.to_string_lossy();
-    let mut words: Vec<&str> = vec![
-        "weft",
-        "mesh",
-        "post",
-        "--home",
-        &home,
-        "--topic",
-        &claims.topic,
-    ];
+    let (via, place) = match &house.settings.public_url {
+        Some(url) => (Via::Url, ["--url", url]),
+        None => (Via::Home, ["--home", &home]),
+    };
+    let mut words: Vec<&str> = vec!["weft", "mesh", "post"];
+    words.extend(place);
+    words.extend(["--topic", &claims.topic]);
     if let Some(kind) = &claims.kind {
         words.extend(["--kind", kind]);
     }
@@ -195,6 +205,7 @@ fn answer(house: &House, claims: &GrantClaims) -> GrantOutput {
         uses: claims.uses,
         expires_at: claims.exp * 1000,
         command: shell_quoted(&words),
+        via,
     }
 }
 
