@@ -42,30 +42,48 @@ impl Answer {
     /// The body of an answer that must be good.
     #[track_caller]
     pub fn ok(self, what: &str) -> Value {
-        assert!((200..300).contains(&self.status), "{what} was refused: {} {}", self.status, self.text);
+        assert!(
+            (200..300).contains(&self.status),
+            "{what} was refused: {} {}",
+            self.status,
+            self.text
+        );
         self.body
     }
 
     /// The slug of a refusal.
     pub fn slug(&self) -> String {
-        self.body["type"].as_str().unwrap_or_default().trim_start_matches("urn:weft:problem:").to_owned()
+        self.body["type"]
+            .as_str()
+            .unwrap_or_default()
+            .trim_start_matches("urn:weft:problem:")
+            .to_owned()
     }
 
     /// A header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
 impl Client {
     /// Of the socket of a home.
     pub fn unix(home: &Path) -> Self {
-        Client { place: Place::Unix(home.join("node.sock")), headers: Vec::new() }
+        Client {
+            place: Place::Unix(home.join("node.sock")),
+            headers: Vec::new(),
+        }
     }
 
     /// Of `http://ADDRESS`.
     pub fn tcp(url: &str) -> Self {
-        Client { place: Place::Tcp(url.trim_start_matches("http://").to_owned()), headers: Vec::new() }
+        Client {
+            place: Place::Tcp(url.trim_start_matches("http://").to_owned()),
+            headers: Vec::new(),
+        }
     }
 
     /// With a header on every request.
@@ -90,18 +108,24 @@ impl Client {
     /// Calls an action.
     #[track_caller]
     pub fn call(&self, reference: &str, input: Value) -> Answer {
-        self.try_call(reference, input).unwrap_or_else(|error| panic!("{reference}: no answer: {error}"))
+        self.try_call(reference, input)
+            .unwrap_or_else(|error| panic!("{reference}: no answer: {error}"))
     }
 
     /// Calls an action; an error means that there was no answer.
     pub fn try_call(&self, reference: &str, input: Value) -> io::Result<Answer> {
-        self.send("POST", &format!("/v1/call/{reference}"), Some(input.to_string()))
+        self.send(
+            "POST",
+            &format!("/v1/call/{reference}"),
+            Some(input.to_string()),
+        )
     }
 
     /// A GET.
     #[track_caller]
     pub fn get(&self, path: &str) -> Answer {
-        self.try_get(path).unwrap_or_else(|error| panic!("GET {path}: no answer: {error}"))
+        self.try_get(path)
+            .unwrap_or_else(|error| panic!("GET {path}: no answer: {error}"))
     }
 
     /// A GET; an error means that there was no answer.
@@ -112,7 +136,8 @@ impl Client {
     /// A POST of JSON.
     #[track_caller]
     pub fn post(&self, path: &str, body: &Value) -> Answer {
-        self.send("POST", path, Some(body.to_string())).unwrap_or_else(|error| panic!("POST {path}: no answer: {error}"))
+        self.send("POST", path, Some(body.to_string()))
+            .unwrap_or_else(|error| panic!("POST {path}: no answer: {error}"))
     }
 
     /// Any request.
@@ -121,20 +146,36 @@ impl Client {
     }
 
     /// Sends a request and answers its open response, for streams. To be called in a runtime.
-    pub async fn open(&self, method: &str, path: &str, body: Option<String>) -> io::Result<Response<Incoming>> {
+    pub async fn open(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<String>,
+    ) -> io::Result<Response<Incoming>> {
         let request = self.request(method, path, body)?;
         match &self.place {
-            Place::Unix(path) => exchange(tokio::net::UnixStream::from_std(connect(path)?)?, request).await,
-            Place::Tcp(address) => exchange(tokio::net::TcpStream::connect(address).await?, request).await,
+            Place::Unix(path) => {
+                exchange(tokio::net::UnixStream::from_std(connect(path)?)?, request).await
+            }
+            Place::Tcp(address) => {
+                exchange(tokio::net::TcpStream::connect(address).await?, request).await
+            }
         }
     }
 
-    fn request(&self, method: &str, path: &str, body: Option<String>) -> io::Result<Request<Full<Bytes>>> {
+    fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<String>,
+    ) -> io::Result<Request<Full<Bytes>>> {
         let host = match &self.place {
             Place::Unix(_) => "weft".to_owned(),
             Place::Tcp(address) => address.clone(),
         };
-        let mut request = Request::builder().method(Method::from_bytes(method.as_bytes()).map_err(io::Error::other)?).uri(path);
+        let mut request = Request::builder()
+            .method(Method::from_bytes(method.as_bytes()).map_err(io::Error::other)?)
+            .uri(path);
         if !self.headers.iter().any(|(name, _)| name == "host") {
             request = request.header("host", host);
         }
@@ -144,7 +185,9 @@ impl Client {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        request.body(Full::new(Bytes::from(body.unwrap_or_default()))).map_err(io::Error::other)
+        request
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(io::Error::other)
     }
 
     /// Opens an event stream and hands each event to `on` until it says to stop (`false`) or the stream ends.
@@ -161,7 +204,9 @@ impl Client {
             let mut buffer = String::new();
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(io::Error::other)?;
-                let Some(data) = frame.data_ref() else { continue };
+                let Some(data) = frame.data_ref() else {
+                    continue;
+                };
                 buffer.push_str(&String::from_utf8_lossy(data));
                 while let Some(end) = buffer.find("\n\n") {
                     let block: String = buffer.drain(..end + 2).collect();
@@ -228,7 +273,11 @@ impl Raw {
     /// The slug of a refusal.
     pub fn slug(&self) -> String {
         let body: Value = serde_json::from_str(&self.body).unwrap_or(Value::Null);
-        body["type"].as_str().unwrap_or_default().trim_start_matches("urn:weft:problem:").to_owned()
+        body["type"]
+            .as_str()
+            .unwrap_or_default()
+            .trim_start_matches("urn:weft:problem:")
+            .to_owned()
     }
 }
 
@@ -260,17 +309,32 @@ impl Client {
         let _ = stream.read_to_end(&mut answer);
         let text = String::from_utf8_lossy(&answer).into_owned();
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        Raw { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap_or(0);
+        Raw {
+            status,
+            head: head.to_ascii_lowercase(),
+            body: body.to_owned(),
+        }
     }
 
     /// A connection that is kept for many requests. To be used in a runtime.
     pub async fn keep(&self) -> io::Result<Kept> {
         let sender = match &self.place {
-            Place::Unix(path) => handshake(tokio::net::UnixStream::from_std(connect(path)?)?).await?,
-            Place::Tcp(address) => handshake(tokio::net::TcpStream::connect(address).await?).await?,
+            Place::Unix(path) => {
+                handshake(tokio::net::UnixStream::from_std(connect(path)?)?).await?
+            }
+            Place::Tcp(address) => {
+                handshake(tokio::net::TcpStream::connect(address).await?).await?
+            }
         };
-        Ok(Kept { client: self.clone(), sender })
+        Ok(Kept {
+            client: self.clone(),
+            sender,
+        })
     }
 }
 
@@ -279,7 +343,7 @@ pub trait Bare: io::Read + io::Write + Send {}
 impl<S: io::Read + io::Write + Send> Bare for S {}
 
 /// How long a bare connection waits for a byte: longer than any deadline of the node under test.
-const RAW_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+const RAW_PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// A connection that is kept.
 pub struct Kept {
@@ -289,17 +353,38 @@ pub struct Kept {
 
 impl Kept {
     /// Sends one request and reads its answer.
-    pub async fn send(&mut self, method: &str, path: &str, body: Option<String>) -> io::Result<Answer> {
+    pub async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Option<String>,
+    ) -> io::Result<Answer> {
         let request = self.client.request(method, path, body)?;
         self.sender.ready().await.map_err(io::Error::other)?;
-        answer(self.sender.send_request(request).await.map_err(io::Error::other)?).await
+        answer(
+            self.sender
+                .send_request(request)
+                .await
+                .map_err(io::Error::other)?,
+        )
+        .await
     }
 
     /// The same with a bearer token of this request alone.
     pub async fn post_as(&mut self, token: &str, path: &str, body: &Value) -> io::Result<Answer> {
-        let request = self.client.clone().bearer(token).request("POST", path, Some(body.to_string()))?;
+        let request =
+            self.client
+                .clone()
+                .bearer(token)
+                .request("POST", path, Some(body.to_string()))?;
         self.sender.ready().await.map_err(io::Error::other)?;
-        answer(self.sender.send_request(request).await.map_err(io::Error::other)?).await
+        answer(
+            self.sender
+                .send_request(request)
+                .await
+                .map_err(io::Error::other)?,
+        )
+        .await
     }
 }
 
@@ -307,8 +392,15 @@ impl Kept {
 fn connect(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
     use std::os::fd::AsRawFd;
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let directory = rustix::fs::open(folder, rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-    let stream = std::os::unix::net::UnixStream::connect(format!("/proc/self/fd/{}/node.sock", directory.as_raw_fd()))?;
+    let directory = rustix::fs::open(
+        folder,
+        rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    let stream = std::os::unix::net::UnixStream::connect(format!(
+        "/proc/self/fd/{}/node.sock",
+        directory.as_raw_fd()
+    ))?;
     stream.set_nonblocking(true)?;
     Ok(stream)
 }
@@ -318,29 +410,53 @@ async fn answer(response: Response<Incoming>) -> io::Result<Answer> {
     let headers = response
         .headers()
         .iter()
-        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .map(|(name, value)| {
+            (
+                name.as_str().to_owned(),
+                String::from_utf8_lossy(value.as_bytes()).into_owned(),
+            )
+        })
         .collect();
-    let bytes = response.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+    let bytes = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(io::Error::other)?
+        .to_bytes();
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    Ok(Answer { status, headers, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null), text })
+    Ok(Answer {
+        status,
+        headers,
+        body: serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        text,
+    })
 }
 
 async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> io::Result<Response<Incoming>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    handshake(stream).await?.send_request(request).await.map_err(io::Error::other)
+    handshake(stream)
+        .await?
+        .send_request(request)
+        .await
+        .map_err(io::Error::other)
 }
 
 async fn handshake<S>(stream: S) -> io::Result<SendRequest<Full<Bytes>>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
     tokio::spawn(connection);
     Ok(sender)
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }

@@ -12,7 +12,7 @@ use crate::http::{Answer, Client};
 use crate::processes;
 
 /// How long a condition may take to come true. Far beyond what it takes, so that only a real failure reaches it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits until `look` finds something.
 ///
@@ -35,7 +35,10 @@ pub fn weft_bin() -> PathBuf {
         return path.into();
     }
     let exe = std::env::current_exe().expect("a test knows its own path");
-    let profile = exe.ancestors().find(|folder| folder.join("weft").is_file()).expect("build `weft` first: cargo build, or ./tests/run");
+    let profile = exe
+        .ancestors()
+        .find(|folder| folder.join("weft").is_file())
+        .expect("build `weft` first: cargo build, or ./tests/run");
     profile.join("weft")
 }
 
@@ -54,7 +57,8 @@ impl Output {
     /// Standard output as one JSON document.
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
     }
 
     /// Asserts the exit code.
@@ -81,7 +85,10 @@ impl Default for Stage {
 impl Stage {
     /// A fresh home that no node has seen yet.
     pub fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a temporary folder");
+        let dir = tempfile::Builder::new()
+            .prefix("weft-test-")
+            .tempdir()
+            .expect("a temporary folder");
         let home = dir.path().join("home");
         Stage { dir, home }
     }
@@ -90,7 +97,8 @@ impl Stage {
     pub fn with_home(below: impl AsRef<Path>) -> Self {
         let mut stage = Self::new();
         stage.home = stage.dir.path().join(below);
-        std::fs::create_dir_all(stage.home.parent().expect("a home has a parent")).expect("the folders above a home");
+        std::fs::create_dir_all(stage.home.parent().expect("a home has a parent"))
+            .expect("the folders above a home");
         stage
     }
 
@@ -121,7 +129,10 @@ impl Stage {
     pub fn environment(&self, command: &mut Command) {
         command
             .env_clear()
-            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
             .env("HOME", self.dir.path())
             .env("WEFT_STATE_DIR", self.state())
             .env("WEFT_TEST_STAGE", self.dir.path())
@@ -136,7 +147,11 @@ impl Stage {
 
     /// Runs `weft` to its end with this on its standard input.
     #[track_caller]
-    pub fn run_with_input<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(&self, args: I, input: &str) -> Output {
+    pub fn run_with_input<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(
+        &self,
+        args: I,
+        input: &str,
+    ) -> Output {
         finish_with_input(&mut self.weft(args), input)
     }
 
@@ -150,8 +165,14 @@ impl Stage {
     /// All events that are kept of these topics or patterns.
     #[track_caller]
     pub fn events(&self, topics: &[&str]) -> Vec<Value> {
-        let page = self.call("mesh.read", serde_json::json!({"topics": topics, "limit": 1000}));
-        page["events"].as_array().cloned().expect("a list of events")
+        let page = self.call(
+            "mesh.read",
+            serde_json::json!({"topics": topics, "limit": 1000}),
+        );
+        page["events"]
+            .as_array()
+            .cloned()
+            .expect("a list of events")
     }
 
     /// Runs `weft … --json` and reads its answer; the command must succeed.
@@ -196,7 +217,12 @@ impl Stage {
     #[track_caller]
     pub fn node_with(&self, extra: &[&str], variables: &[(&str, &str)]) -> Node {
         let mut command = self.weft(["node", "--idle", "never"]);
-        command.args(extra).envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(extra)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("weft node");
         let mut log = BufReader::new(child.stderr.take().expect("a pipe"));
         let (send, receive) = std::sync::mpsc::channel();
@@ -213,12 +239,21 @@ impl Stage {
             let _ = send.send(kept);
         });
         let pid = child.id();
-        let mut node = Node { child, log: receive, url: None };
+        let mut node = Node {
+            child,
+            log: receive,
+            url: None,
+        };
         eventually("the node answers", || {
             if let Ok(Some(status)) = node.child.try_wait() {
-                panic!("the node ended at once: {status}: {}", node.log.recv().unwrap_or_default());
+                panic!(
+                    "the node ended at once: {status}: {}",
+                    node.log.recv().unwrap_or_default()
+                );
             }
-            let status = Client::unix(&self.home).try_call("node.status", serde_json::json!({})).ok()?;
+            let status = Client::unix(&self.home)
+                .try_call("node.status", serde_json::json!({}))
+                .ok()?;
             (status.body["pid"] == pid).then_some(())?;
             node.url = status.body["http"][0].as_str().map(ToOwned::to_owned);
             Some(())
@@ -240,11 +275,17 @@ impl Drop for Stage {
     fn drop(&mut self) {
         // Nodes and shims first: they would see the others die and write about it.
         for _ in 0..100 {
-            let left: Vec<u32> = self.processes().into_iter().chain(processes::with_cwd_below(self.dir.path())).collect();
+            let left: Vec<u32> = self
+                .processes()
+                .into_iter()
+                .chain(processes::with_cwd_below(self.dir.path()))
+                .collect();
             if left.is_empty() {
                 return;
             }
-            left.iter().for_each(|pid| processes::kill(*pid));
+            for pid in left {
+                processes::kill(pid);
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -256,7 +297,12 @@ impl Drop for Stage {
 /// When it cannot be started.
 #[track_caller]
 pub fn finish(command: &mut Command) -> Output {
-    ended(command.stdin(Stdio::null()).output().expect("the command starts"))
+    ended(
+        command
+            .stdin(Stdio::null())
+            .output()
+            .expect("the command starts"),
+    )
 }
 
 /// Runs a command to its end with this on its standard input.
@@ -268,14 +314,19 @@ pub fn finish_with_input(command: &mut Command, input: &str) -> Output {
     use std::io::{Seek, Write};
     // A file, so that a command which reads nothing holds nobody up.
     let mut file = tempfile::tempfile().expect("a file");
-    file.write_all(input.as_bytes()).and_then(|()| file.rewind()).expect("a file of input");
+    file.write_all(input.as_bytes())
+        .and_then(|()| file.rewind())
+        .expect("a file of input");
     ended(command.stdin(file).output().expect("the command starts"))
 }
 
 fn ended(output: std::process::Output) -> Output {
     use std::os::unix::process::ExitStatusExt;
     Output {
-        code: output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0)),
+        code: output
+            .status
+            .code()
+            .unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0)),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
@@ -296,7 +347,9 @@ impl Node {
 
     /// Its first TCP address, `http://127.0.0.1:PORT`.
     pub fn url(&self) -> &str {
-        self.url.as_deref().expect("the node listens: start it with --listen 127.0.0.1:0")
+        self.url
+            .as_deref()
+            .expect("the node listens: start it with --listen 127.0.0.1:0")
     }
 
     /// `kill -9`, and waits until it is gone. Answers its log.
@@ -310,13 +363,19 @@ impl Node {
     pub fn terminate(mut self) -> (i32, String) {
         processes::signal(self.child.id(), rustix::process::Signal::TERM);
         let status = self.child.wait().expect("the node ends");
-        (status.code().unwrap_or(-1), self.log.recv().unwrap_or_default())
+        (
+            status.code().unwrap_or(-1),
+            self.log.recv().unwrap_or_default(),
+        )
     }
 
     /// Waits until it ends by itself. Answers its exit code and log.
     pub fn wait(mut self) -> (i32, String) {
         let status = eventually("the node ends", || self.child.try_wait().ok().flatten());
-        (status.code().unwrap_or(-1), self.log.recv().unwrap_or_default())
+        (
+            status.code().unwrap_or(-1),
+            self.log.recv().unwrap_or_default(),
+        )
     }
 }
 
