@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::house::{House, now_ms, random_id};
 use crate::limits::{KEY_CHARS_MAX, LABEL_CHARS_MAX, REQUEST_KEPT_MS, TASK_ID_CHARS};
 use crate::task::launch::RequestKey;
-use crate::task::plan::shell_quoted;
+use crate::task::quote::shell_quoted;
 use crate::task::row::{self, Request};
 
 /// Mints a grant.

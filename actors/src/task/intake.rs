@@ -1,6 +1,6 @@
 //! Taking in folders without a row: only when the store is another one than before (a new epoch), since only then can rows be
 //! missing. A folder whose end was announced gets a finished row and no event; any other gets its row back, and its end is announced
-//! from its receipt under the same id.
+//! from its receipt under the same id. The same holds for rows that an older copy of the store, put back, has as unannounced.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use tracing::{info, warn};

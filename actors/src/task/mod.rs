@@ -11,6 +11,7 @@ pub mod launch;
 pub mod machine;
 pub mod output;
 pub mod plan;
+pub mod quote;
 pub mod record;
 pub mod row;
 pub mod settle;

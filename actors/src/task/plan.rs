@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_mesh::{Kind, Topic};
 
+use super::quote::shell_quoted;
 use super::record::{NotifySpec, Spec, State};
 use super::row::TaskRow;
 use super::wire::{Io, Lease, Streams};
@@ -414,29 +415,6 @@ fn text_path(field: &str, path: &Path) -> Result<String> {
     })
 }
 
-/// Words as one line that a POSIX shell splits into the same words.
-pub fn shell_quoted<T: AsRef<str>>(words: &[T]) -> String {
-    let mut line = String::new();
-    for word in words {
-        let word = word.as_ref();
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        let plain = !word.is_empty()
-            && word
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte));
-        if plain {
-            line.push_str(word);
-        } else {
-            line.push('\'');
-            line.push_str(&word.replace('\'', r"'\''"));
-            line.push('\'');
-        }
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -464,34 +442,6 @@ mod tests {
             &crate::action::parse(serde_json::from_str(input).unwrap())?,
             around(),
         )
-    }
-
-    #[test]
-    fn quoted_words_come_back_from_a_shell() {
-        let words = [
-            "printf",
-            "[%s]\n",
-            "a b",
-            "",
-            "it's",
-            "say \"hi\"",
-            "x\ny",
-            "-n",
-            "--",
-            "$HOME",
-            "*",
-            "back\\slash",
-            "é",
-        ];
-        let output = std::process::Command::new("sh")
-            .arg("-c")
-            .arg(shell_quoted(&words))
-            .output()
-            .unwrap();
-        assert_eq!(
-            String::from_utf8(output.stdout).unwrap(),
-            "[a b]\n[]\n[it's]\n[say \"hi\"]\n[x\ny]\n[-n]\n[--]\n[$HOME]\n[*]\n[back\\slash]\n[é]\n"
-        );
     }
 
     #[test]
