@@ -75,6 +75,9 @@ pub enum Error {
     /// No usable credential.
     #[error("{0}")]
     Unauthorized(String),
+    /// The access token was revoked, so that a client knows a new try with it is in vain.
+    #[error("the token was revoked; make another with `weft token create`")]
+    TokenRevoked,
     /// The node is ending; ask again, the next one will answer.
     #[error("the node is stopping; call again")]
     NodeStopping,
@@ -124,6 +127,7 @@ impl Error {
             Error::RequestIdReused(_) => "request-id-reused",
             Error::Forbidden(_) => "forbidden",
             Error::Unauthorized(_) => "unauthorized",
+            Error::TokenRevoked => "token-revoked",
             Error::NodeStopping => "node-stopping",
             Error::ActorFailed(_) => "actor-failed",
             Error::TooMany(_) => "too-many",

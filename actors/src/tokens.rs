@@ -111,9 +111,7 @@ pub async fn check(house: &House, claims: &AccessClaims) -> Result<Caller> {
             },
             session: row.session,
         }),
-        Some(_) => Err(Error::Unauthorized(
-            "the token was revoked; make another with `weft token create`".into(),
-        )),
+        Some(_) => Err(Error::TokenRevoked),
         None => Err(Error::Unauthorized(
             "the token is not known to this store; make another with `weft token create`".into(),
         )),
