@@ -146,6 +146,7 @@ fn house(folder: &TempDir) -> Arc<House> {
         nofile: None,
         node_env: Vec::new(),
         free_floor: 0,
+        public_url: None,
         fail_points: FailPoints::parse(""),
     };
     let shim = ShimProgram {
