@@ -20,22 +20,45 @@ pub(crate) fn run(report: &mut Report) {
         direct.push(shell(&format!("{JOB} > {}", file.display())));
         cat.push(shell(&format!("{JOB} | cat > {}", file.display())));
         let begin = Instant::now();
-        let task = stage.run(["run", "--durable", "--keep", "2GiB", "-c", JOB]).expect_code(0);
+        let task = stage
+            .run(["run", "--durable", "--keep", "2GiB", "-c", JOB])
+            .expect_code(0);
         let id = task.stdout.trim().to_owned();
         let _ = stage.run(["wait", "--json", &id]).expect_code(0);
         weft.push(begin.elapsed().as_secs_f64());
         let _ = std::fs::remove_file(stage.home().join("tasks").join(&id).join("output"));
     }
-    let (direct, cat, weft) = (MIB / median(&mut direct), MIB / median(&mut cat), MIB / median(&mut weft));
+    let (direct, cat, weft) = (
+        MIB / median(&mut direct),
+        MIB / median(&mut cat),
+        MIB / median(&mut weft),
+    );
     report.figure("job > file, 1 GiB", direct, "MiB/s", None, "");
     report.figure("job | cat > file, 1 GiB", cat, "MiB/s", None, "");
-    report.figure("weft run, 1 GiB, beside the redirect", weft, "MiB/s", Some(("job > file", direct)), ">= 0.6x");
-    report.figure("weft run, 1 GiB, beside cat", weft, "MiB/s", Some(("job | cat > file", cat)), ">= 2.5x");
+    report.figure(
+        "weft run, 1 GiB, beside the redirect",
+        weft,
+        "MiB/s",
+        Some(("job > file", direct)),
+        ">= 0.6x",
+    );
+    report.figure(
+        "weft run, 1 GiB, beside cat",
+        weft,
+        "MiB/s",
+        Some(("job | cat > file", cat)),
+        ">= 2.5x",
+    );
 }
 
 fn shell(line: &str) -> f64 {
     let begin = Instant::now();
-    let status = Command::new("sh").arg("-c").arg(line).stdin(Stdio::null()).status().expect("sh");
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(line)
+        .stdin(Stdio::null())
+        .status()
+        .expect("sh");
     assert!(status.success());
     begin.elapsed().as_secs_f64()
 }

@@ -25,25 +25,55 @@ pub(crate) fn run(report: &mut Report) {
             if std::mem::take(&mut first) {
                 let _ = ready.send(());
             }
-            if event.data.is_empty() { true } else { send.send((Instant::now(), event.json())).is_ok() }
+            if event.data.is_empty() {
+                true
+            } else {
+                send.send((Instant::now(), event.json())).is_ok()
+            }
         });
     });
     let _ = is_ready.recv_timeout(Duration::from_secs(5));
-    report.figure("disk: append + fdatasync", flushes_per_second(), "/s", None, "");
+    report.figure(
+        "disk: append + fdatasync",
+        flushes_per_second(),
+        "/s",
+        None,
+        "",
+    );
     let fifo = stage.dir().join("cue");
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR, 0).expect("a fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .expect("a fifo");
     let mut samples = Vec::new();
     for _ in 0..JOBS {
         let task = client
-            .call("tasks.run", json!({"argv": ["cat", fifo], "lease": "durable", "notify": {"topic": "done"}}))
+            .call(
+                "tasks.run",
+                json!({"argv": ["cat", fifo], "lease": "durable", "notify": {"topic": "done"}}),
+            )
             .ok("tasks.run");
         // `cat` ends when the last writer closes: that is the cue, and its exit follows at once.
-        let writer = OpenOptions::new().write(true).open(&fifo).expect("the other end");
+        let writer = OpenOptions::new()
+            .write(true)
+            .open(&fifo)
+            .expect("the other end");
         let begin = Instant::now();
         drop(writer);
-        let (at, event) = heard.recv_timeout(Duration::from_secs(30)).expect("the event");
+        let (at, event) = heard
+            .recv_timeout(Duration::from_secs(30))
+            .expect("the event");
         assert_eq!(event["data"]["taskId"], task["id"]);
         samples.push(at - begin);
     }
-    report.latencies("child exit to SSE event in hand", &mut samples, "<= 2", "<= 10");
+    report.latencies(
+        "child exit to SSE event in hand",
+        &mut samples,
+        "<= 2",
+        "<= 10",
+    );
 }

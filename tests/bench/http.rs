@@ -22,8 +22,20 @@ pub(crate) fn run(report: &mut Report) {
     let token = token["token"].as_str().expect("a token").to_owned();
     let text = "x".repeat(300);
     let (rate, p99) = load(&address, vec![token], json!({"text": text}));
-    report.figure("publish over HTTP, 64 connections", rate, "/s", None, ">= 25000");
-    report.figure("publish over HTTP, 64 connections, p99", p99, "ms", None, "");
+    report.figure(
+        "publish over HTTP, 64 connections",
+        rate,
+        "/s",
+        None,
+        ">= 25000",
+    );
+    report.figure(
+        "publish over HTTP, 64 connections, p99",
+        p99,
+        "ms",
+        None,
+        "",
+    );
 
     let grants: Vec<String> = (0..CONNECTIONS * 2)
         .map(|_| {
@@ -32,19 +44,40 @@ pub(crate) fn run(report: &mut Report) {
         })
         .collect();
     let (rate, p99) = load(&address, grants, json!({"data": {"text": text}}));
-    report.figure("grant post over HTTP, 64 connections", rate, "/s", None, ">= 12000");
-    report.figure("grant post over HTTP, 64 connections, p99", p99, "ms", None, "");
+    report.figure(
+        "grant post over HTTP, 64 connections",
+        rate,
+        "/s",
+        None,
+        ">= 12000",
+    );
+    report.figure(
+        "grant post over HTTP, 64 connections, p99",
+        p99,
+        "ms",
+        None,
+        "",
+    );
 }
 
 fn load(address: &str, tokens: Vec<String>, body: Value) -> (f64, f64) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let body = Bytes::from(body.to_string());
     let mut samples: Vec<Duration> = runtime.block_on(async {
         let end = Instant::now() + Duration::from_secs(SECONDS);
         let tasks: Vec<_> = (0..CONNECTIONS)
             .map(|index| {
                 // Each connection has tokens of its own, so that no grant runs out.
-                let mine: Vec<String> = tokens.iter().skip(index % tokens.len()).step_by(CONNECTIONS).cloned().collect();
+                let mine: Vec<String> = tokens
+                    .iter()
+                    .skip(index % tokens.len())
+                    .step_by(CONNECTIONS)
+                    .cloned()
+                    .collect();
                 tokio::spawn(connection(address.to_owned(), mine, body.clone(), end))
             })
             .collect();
@@ -55,13 +88,25 @@ fn load(address: &str, tokens: Vec<String>, body: Value) -> (f64, f64) {
         all
     });
     samples.sort_unstable();
-    (samples.len() as f64 / SECONDS as f64, millis(percentile(&samples, 99)))
+    (
+        samples.len() as f64 / SECONDS as f64,
+        millis(percentile(&samples, 99)),
+    )
 }
 
-async fn connection(address: String, tokens: Vec<String>, body: Bytes, end: Instant) -> Vec<Duration> {
-    let stream = tokio::net::TcpStream::connect(&address).await.expect("a connection");
+async fn connection(
+    address: String,
+    tokens: Vec<String>,
+    body: Bytes,
+    end: Instant,
+) -> Vec<Duration> {
+    let stream = tokio::net::TcpStream::connect(&address)
+        .await
+        .expect("a connection");
     stream.set_nodelay(true).expect("no delay");
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .expect("HTTP");
     tokio::spawn(connection);
     let mut samples = Vec::new();
     let mut turn = 0;
@@ -69,7 +114,10 @@ async fn connection(address: String, tokens: Vec<String>, body: Bytes, end: Inst
         let request = Request::post("/v1/topics/bench/events")
             .header("host", &address)
             .header("content-type", "application/json")
-            .header("authorization", format!("Bearer {}", tokens[turn % tokens.len()]))
+            .header(
+                "authorization",
+                format!("Bearer {}", tokens[turn % tokens.len()]),
+            )
             .body(Full::new(body.clone()))
             .expect("a request");
         turn += 1;

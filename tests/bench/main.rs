@@ -2,7 +2,12 @@
 //!
 //! `cargo bench -p weft-tests` runs all; `cargo bench -p weft-tests -- publish starts` runs those. Figures are for ratios within one
 //! run: a disk that is busy with something else is ten times slower. The last line is the whole as JSON.
-#![allow(clippy::expect_used, clippy::missing_panics_doc, missing_docs, reason = "a benchmark fails by panicking")]
+#![allow(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    missing_docs,
+    reason = "a benchmark fails by panicking"
+)]
 
 mod capture;
 mod completion;
@@ -16,7 +21,10 @@ mod starts;
 use report::Report;
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with('-'))
+        .collect();
     let mut report = Report::new();
     let sections: [(&str, fn(&mut Report)); 7] = [
         ("raw", raw::run),

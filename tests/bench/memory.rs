@@ -11,24 +11,62 @@ const SLEEPERS: usize = 500;
 pub(crate) fn run(report: &mut Report) {
     let stage = Stage::new();
     let node = stage.node(&[]);
-    report.figure("idle node, RSS", rss_kib(node.pid()) / 1024.0, "MiB", None, "<= 12");
+    report.figure(
+        "idle node, RSS",
+        rss_kib(node.pid()) / 1024.0,
+        "MiB",
+        None,
+        "<= 12",
+    );
     let small = weft_bin().with_file_name("weft-shim").is_file();
     let client = Client::unix(stage.home());
-    let one = client.call("tasks.run", json!({"argv": ["sleep", "1000"], "lease": "durable"})).ok("tasks.run");
-    let pid = one["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid");
+    let one = client
+        .call(
+            "tasks.run",
+            json!({"argv": ["sleep", "1000"], "lease": "durable"}),
+        )
+        .ok("tasks.run");
+    let pid = one["pid"]
+        .as_u64()
+        .and_then(|pid| u32::try_from(pid).ok())
+        .expect("a pid");
     let shim = processes::parent(pid).expect("its shim");
     // A shim gives its start-up memory back after a moment of quiet.
     std::thread::sleep(std::time::Duration::from_millis(500));
-    let (name, target) = if small { ("one weft-shim, PSS", "<= 256") } else { ("one weft shim, PSS", "<= 512") };
+    let (name, target) = if small {
+        ("one weft-shim, PSS", "<= 256")
+    } else {
+        ("one weft shim, PSS", "<= 512")
+    };
     report.figure(name, pss_kib(shim), "KiB", None, target);
     for _ in 1..SLEEPERS {
         client.call("tasks.run", json!({"argv": ["sleep", "1000"], "lease": "durable", "notify": {"topic": "slept"}})).ok("tasks.run");
     }
-    let listed = client.call("tasks.list", json!({"states": ["running"]})).ok("tasks.list");
+    let listed = client
+        .call("tasks.list", json!({"states": ["running"]}))
+        .ok("tasks.list");
     let listed = listed["tasks"].as_array().map_or(0, Vec::len);
-    report.figure("sleeping jobs at once, all listed", listed as f64, "tasks", None, "500");
-    report.figure("node with them, RSS", rss_kib(node.pid()) / 1024.0, "MiB", None, "");
-    report.figure("all shims of them, PSS each", pss_kib(shim), "KiB", None, "");
+    report.figure(
+        "sleeping jobs at once, all listed",
+        listed as f64,
+        "tasks",
+        None,
+        "500",
+    );
+    report.figure(
+        "node with them, RSS",
+        rss_kib(node.pid()) / 1024.0,
+        "MiB",
+        None,
+        "",
+    );
+    report.figure(
+        "all shims of them, PSS each",
+        pss_kib(shim),
+        "KiB",
+        None,
+        "",
+    );
     let (read, _write) = rustix::pipe::pipe().expect("a pipe");
     let size = rustix::pipe::fcntl_getpipe_size(&read).expect("a size");
     report.figure("a plain pipe then", size as f64 / 1024.0, "KiB", None, "64");
@@ -38,11 +76,19 @@ pub(crate) fn run(report: &mut Report) {
         }
     }
     let events = eventually("all have ended", || {
-        let page = client.call("mesh.read", json!({"topics": ["slept"], "limit": 1000})).ok("mesh.read");
+        let page = client
+            .call("mesh.read", json!({"topics": ["slept"], "limit": 1000}))
+            .ok("mesh.read");
         let count = page["events"].as_array().map_or(0, Vec::len);
         (count >= SLEEPERS - 1).then_some(count)
     });
-    report.figure("completion events of the 499 with notify", events as f64, "events", None, "499");
+    report.figure(
+        "completion events of the 499 with notify",
+        events as f64,
+        "events",
+        None,
+        "499",
+    );
 }
 
 fn rss_kib(pid: u32) -> f64 {
@@ -55,5 +101,13 @@ fn pss_kib(pid: u32) -> f64 {
 
 fn field(path: &str, name: &str) -> f64 {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok()).unwrap_or(f64::NAN)
+    text.lines()
+        .find_map(|line| {
+            line.strip_prefix(name)?
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()
+        })
+        .unwrap_or(f64::NAN)
 }

@@ -10,11 +10,17 @@ use crate::report::Report;
 /// Appends of 400 bytes with fdatasync, a second.
 pub(crate) fn flushes_per_second() -> f64 {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let mut file = OpenOptions::new().create(true).append(true).open(dir.path().join("probe")).expect("a probe file");
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(dir.path().join("probe"))
+        .expect("a probe file");
     let begin = Instant::now();
     let mut count = 0_u32;
     while begin.elapsed() < Duration::from_secs(1) {
-        file.write_all(&[b'x'; 400]).and_then(|()| file.sync_data()).expect("a flush");
+        file.write_all(&[b'x'; 400])
+            .and_then(|()| file.sync_data())
+            .expect("a flush");
         count += 1;
     }
     f64::from(count) / begin.elapsed().as_secs_f64()
@@ -25,12 +31,27 @@ pub(crate) fn spawns_per_second() -> f64 {
     const COUNT: u32 = 300;
     let begin = Instant::now();
     for _ in 0..COUNT {
-        Command::new("/bin/true").stdin(Stdio::null()).status().expect("true");
+        Command::new("/bin/true")
+            .stdin(Stdio::null())
+            .status()
+            .expect("true");
     }
     f64::from(COUNT) / begin.elapsed().as_secs_f64()
 }
 
 pub(crate) fn run(report: &mut Report) {
-    report.figure("append 400 B + fdatasync", flushes_per_second(), "/s", None, "");
-    report.figure("spawn and reap /bin/true", spawns_per_second(), "/s", None, "");
+    report.figure(
+        "append 400 B + fdatasync",
+        flushes_per_second(),
+        "/s",
+        None,
+        "",
+    );
+    report.figure(
+        "spawn and reap /bin/true",
+        spawns_per_second(),
+        "/s",
+        None,
+        "",
+    );
 }

@@ -21,7 +21,13 @@ pub(crate) fn run(report: &mut Report) {
     report.figure("spawn and reap /bin/true", spawns, "/s", None, "");
     let mut samples = api(&stage);
     let total: Duration = samples.iter().sum();
-    report.figure("starts over one connection", STARTS as f64 / total.as_secs_f64(), "/s", Some(("plain spawns", spawns)), ">= 250");
+    report.figure(
+        "starts over one connection",
+        STARTS as f64 / total.as_secs_f64(),
+        "/s",
+        Some(("plain spawns", spawns)),
+        ">= 250",
+    );
     report.latencies("start over one connection", &mut samples, "<= 4", "");
     let mut samples: Vec<Duration> = (0..STARTS)
         .map(|_| {
@@ -31,15 +37,28 @@ pub(crate) fn run(report: &mut Report) {
         })
         .collect();
     let total: Duration = samples.iter().sum();
-    report.figure("starts by the command line", STARTS as f64 / total.as_secs_f64(), "/s", Some(("plain spawns", spawns)), ">= 150");
+    report.figure(
+        "starts by the command line",
+        STARTS as f64 / total.as_secs_f64(),
+        "/s",
+        Some(("plain spawns", spawns)),
+        ">= 150",
+    );
     report.latencies("start by the command line", &mut samples, "<= 6", "");
 }
 
 fn api(stage: &Stage) -> Vec<Duration> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
-        let stream = tokio::net::UnixStream::connect(stage.home().join("node.sock")).await.expect("the node's socket");
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+        let stream = tokio::net::UnixStream::connect(stage.home().join("node.sock"))
+            .await
+            .expect("the node's socket");
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .expect("HTTP");
         tokio::spawn(connection);
         let mut samples = Vec::new();
         for _ in 0..STARTS {
