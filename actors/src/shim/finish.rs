@@ -64,7 +64,10 @@ fn node_command(launch: &Launch) -> Command {
     // A node makes its files as it sees fit; only the shim's own are private by mask.
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let mut node = Command::new(&launch.weft);
-    node.arg("node").arg("--home").arg(&launch.home);
+    // Detached means: whoever starts it holds `node.start`. Without the word the node would wait for that lock, and this
+    // shim for the node.
+    node.args(["node", "--detached", "--home"])
+        .arg(&launch.home);
     node.env_clear()
         .envs(launch.node_env.iter().map(|(name, value)| (name, value)));
     node
