@@ -65,6 +65,8 @@ pub const SWEEP_BATCH: usize = 100;
 pub const SWEEP_PAUSE_MS: u64 = 10_000;
 /// Milliseconds a stop waits, after the tree is gone, for the end to be announced.
 pub const STOP_ANSWER_MS: u64 = 10_000;
+/// Milliseconds a shim has to say how long its streams are; one that is stopped says nothing.
+pub const SHIM_ANSWER_MS: u64 = 1_000;
 /// Random characters of a task's id, five bits each: not to be guessed.
 pub const TASK_ID_CHARS: usize = 20;
 /// Random characters of an incarnation.

@@ -12,14 +12,14 @@ use weft_grants::Right;
 use crate::action::{Ctx, Verb};
 use crate::error::{Error, Result};
 use crate::house::House;
-use crate::limits::{READ_BYTES_MAX, TAIL_LINES_REACH, WAIT_MS_MAX};
+use crate::limits::{READ_BYTES_MAX, SHIM_ANSWER_MS, TAIL_LINES_REACH, WAIT_MS_MAX};
 use crate::task::announce;
 use crate::task::folder::Folder;
 use crate::task::output;
 use crate::task::record::State;
 use crate::task::row::{self, TaskRow};
 use crate::task::view::{blocking, find, record};
-use crate::task::wire::{Ask, StreamName};
+use crate::task::wire::{Ask, Status, StreamName};
 
 /// Reads output.
 pub(crate) struct Read;
@@ -117,7 +117,7 @@ impl Verb for Read {
             encoding: input.encoding,
         };
         let deadline = Instant::now() + Duration::from_millis(wait_ms);
-        read_until(&ctx.house, row, stream, at, deadline).await
+        read_until(&ctx.house, &row.spec.id, stream, at, deadline).await
     }
 }
 
@@ -196,26 +196,47 @@ struct Got {
     total: u64,
 }
 
+impl Got {
+    fn tells_something(&self) -> bool {
+        self.output.bytes > 0 || self.output.omitted_bytes > 0 || self.output.eof
+    }
+}
+
 /// Reads, and while there is nothing to tell waits for the shim to say that there is.
 async fn read_until(
     house: &House,
-    mut row: TaskRow,
+    id: &str,
     stream: StreamName,
     at: Place,
     deadline: Instant,
 ) -> Result<ReadOutput> {
     loop {
-        // Registered before the look, so that an end in between is not missed.
-        let mut ended = house.store.watch_key(&announce::wake_key(&row.spec.id));
-        let got = look(house, &row, stream, at).await?;
-        if got.output.bytes > 0
-            || got.output.omitted_bytes > 0
-            || got.output.eof
-            || Instant::now() >= deadline
-        {
+        // Registered before the row is read, so that an end in between is not missed.
+        let mut ended = house.store.watch_key(&announce::wake_key(id));
+        let this = id.to_owned();
+        let row = house.look(move |sql| row::get(sql, &this)).await?;
+        let row = row.ok_or_else(|| Error::no_task(id))?;
+        let mut got = look(house, &row, stream, at, known(&row, stream)).await?;
+        if !got.tells_something() && row.end.is_none() {
+            // Somebody may have cut or removed the file; only the shim knows how long the stream is then.
+            let size = size_told(house, id, stream).await;
+            if size > got.total {
+                got = look(house, &row, stream, at, size).await?;
+            }
+        }
+        if at.offset > got.total {
+            return Err(Error::invalid(
+                "offset",
+                format!(
+                    "is {}, past the {} bytes that the stream has",
+                    at.offset, got.total
+                ),
+            ));
+        }
+        if got.tells_something() || Instant::now() >= deadline {
             return Ok(got.output);
         }
-        let more = more_output(house, &row.spec.id, stream, got.total);
+        let more = more_output(house, id, stream, got.total);
         let waited = async {
             tokio::select! {
                 () = more => {}
@@ -226,11 +247,6 @@ async fn read_until(
         let _ = house
             .unless_stopping(tokio::time::timeout_at(deadline, waited))
             .await?;
-        let id = row.spec.id.clone();
-        row = house
-            .look(move |sql| row::get(sql, &id))
-            .await?
-            .ok_or_else(|| Error::no_task(&row.spec.id))?;
     }
 }
 
@@ -244,9 +260,31 @@ pub(crate) async fn more_output(house: &House, id: &str, stream: StreamName, aft
     std::future::pending::<()>().await;
 }
 
-async fn look(house: &House, row: &TaskRow, stream: StreamName, at: Place) -> Result<Got> {
+/// The size of a living task's stream as its shim counts it; 0 without a shim, or where it does not answer soon.
+pub(crate) async fn size_told(house: &House, id: &str, stream: StreamName) -> u64 {
+    let Some(live) = house.live.get(id) else {
+        return 0;
+    };
+    let told = tokio::time::timeout(
+        Duration::from_millis(SHIM_ANSWER_MS),
+        live.control.ask(Ask::Status),
+    );
+    let Ok(Ok(status)) = told.await else { return 0 };
+    serde_json::from_value::<Status>(status)
+        .ok()
+        .and_then(|status| status.sizes.get(&stream).copied())
+        .unwrap_or(0)
+}
+
+async fn look(
+    house: &House,
+    row: &TaskRow,
+    stream: StreamName,
+    at: Place,
+    known: u64,
+) -> Result<Got> {
     let path = house.home.task(&row.spec.id);
-    let (known, ended) = (known(row, stream), row.end.is_some());
+    let ended = row.end.is_some();
     let state = record(house, row).state;
     let id = row.spec.id.clone();
     blocking(move || {
@@ -291,17 +329,7 @@ async fn look(house: &House, row: &TaskRow, stream: StreamName, at: Place) -> Re
             };
             Ok(Got { output, total })
         };
-        let got = read().map_err(|error| Error::io("reading the output", error))?;
-        if at.offset > got.total {
-            return Err(Error::invalid(
-                "offset",
-                format!(
-                    "is {}, past the {} bytes that the stream has",
-                    at.offset, got.total
-                ),
-            ));
-        }
-        Ok(got)
+        read().map_err(|error| Error::io("reading the output", error))
     })
     .await
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weft_grants::Right;
 
-use super::tasks_read::{chosen_stream, more_output};
+use super::tasks_read::{chosen_stream, more_output, size_told};
 use super::tasks_wait::checked_wait;
 use crate::action::{Ctx, Verb};
 use crate::error::{Error, Result};
@@ -116,6 +116,11 @@ async fn watch(
     let house = &ctx.house;
     let path = house.home.task(id);
     let mut omitted = 0;
+    // A cursor may stand past the end of a file that somebody cut.
+    let mut told = match scanner.position() {
+        0 => 0,
+        _ => size_told(house, id, stream).await,
+    };
     loop {
         let mut ended = house.store.watch_key(&announce::wake_key(id));
         let row = {
@@ -128,7 +133,7 @@ async fn watch(
             .as_ref()
             .and_then(|end| end.streams.get(&stream))
             .copied()
-            .unwrap_or(0);
+            .unwrap_or(told);
         let page = scan(path.clone(), stream, scanner, known, row.end.is_some()).await?;
         scanner = page.scanner;
         omitted += page.omitted;
@@ -141,6 +146,13 @@ async fn watch(
             Reason::Timeout
         } else {
             let total = scanner.position();
+            if page.at_end && row.end.is_none() {
+                told = size_told(house, id, stream).await;
+                if told > total {
+                    // More than was looked at: it came meanwhile, or the file was cut and that is disclosed now.
+                    continue;
+                }
+            }
             let waited = async {
                 tokio::select! {
                     () = more_output(house, id, stream, total) => {}
