@@ -115,8 +115,9 @@ pub fn read_text(
 ) -> io::Result<TextChunk> {
     let chunk = read(folder, stream, from, max.max(CHAR_BYTES_MAX), known)?;
     let cut_off = chunk.next < chunk.total && chunk.bytes.len() < max.max(CHAR_BYTES_MAX);
-    let (text, used) = decode(
+    let (text, used) = decode_within(
         &chunk.bytes,
+        max,
         cut_off || (ended && chunk.next == chunk.total),
     );
     Ok(TextChunk {
@@ -239,6 +240,14 @@ pub fn decode(bytes: &[u8], at_end: bool) -> (String, usize) {
         used += bad.len();
     }
     (text, used)
+}
+
+/// As [`decode`], of at most `max` bytes; of more only where the first character alone is longer.
+fn decode_within(bytes: &[u8], max: usize, at_end: bool) -> (String, usize) {
+    (max.min(bytes.len())..bytes.len())
+        .map(|size| decode(&bytes[..size], false))
+        .find(|(_, used)| *used > 0)
+        .unwrap_or_else(|| decode(bytes, at_end))
 }
 
 /// Bytes at the start that belong to a character begun before.

@@ -168,3 +168,16 @@ proptest! {
         prop_assert_eq!(text, String::from_utf8_lossy(&bytes));
     }
 }
+
+#[test]
+fn text_keeps_to_its_bound_but_for_one_long_character() {
+    let stage = Stage::new("ab→c".as_bytes(), Ranges::default());
+    let text = |from, max| {
+        let chunk = read_text(&stage.folder, NAME, from, max, 0, true).unwrap();
+        (chunk.text, chunk.next)
+    };
+    assert_eq!(text(0, 1), ("a".to_owned(), 1));
+    assert_eq!(text(0, 3), ("ab".to_owned(), 2));
+    assert_eq!(text(2, 1), ("→".to_owned(), 5));
+    assert_eq!(text(5, 1), ("c".to_owned(), 6));
+}
