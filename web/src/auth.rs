@@ -213,8 +213,12 @@ async fn process(
 }
 
 fn session_named(headers: &HeaderMap) -> Result<Option<&str>, Refused> {
-    let Some(value) = headers.get(SESSION) else {
-        return Ok(None);
+    let mut named = headers.get_all(SESSION).iter();
+    let value = match (named.next(), named.next()) {
+        (None, _) => return Ok(None),
+        (Some(value), None) => value,
+        // Whose inbox is settled must not hang on which of two is looked at.
+        (Some(_), Some(_)) => return Err(Refused::invalid("Weft-Session", "given twice")),
     };
     let name = value
         .to_str()
