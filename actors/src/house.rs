@@ -17,6 +17,7 @@ use crate::home::Home;
 use crate::root::Root;
 use crate::task::actor::TaskActor;
 use crate::task::control::Control;
+use crate::tokens::TokenBook;
 
 /// What the entry of the program decides: nothing below it reads the environment or the arguments.
 #[derive(Debug, Clone)]
@@ -64,6 +65,8 @@ pub struct House {
     pub shim: ShimProgram,
     /// Tasks with a living shim.
     pub live: LiveTasks,
+    /// Access tokens in use.
+    pub tokens: TokenBook,
     /// Turns true once, when the node begins to end.
     pub stopping: watch::Sender<bool>,
     /// What keeps the node from ending when idle.
@@ -90,6 +93,7 @@ impl House {
             store,
             shim,
             live: LiveTasks::default(),
+            tokens: TokenBook::default(),
             stopping: watch::Sender::new(false),
             busy: Busy::default(),
             started_at: now_ms(),

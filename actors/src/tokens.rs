@@ -1,5 +1,8 @@
 //! Access tokens: rows beside the signature, so that a token can be listed and revoked.
 
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
 use rusqlite::{Connection, OptionalExtension, params};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -96,13 +99,48 @@ pub fn revoke(tx: &mut Tx<'_>, jti: &str) -> Result<TokenRow> {
     })
 }
 
+/// The rows of tokens in use, so that a call with one costs no look into the store. All changes go through this node, which keeps
+/// it true.
+#[derive(Debug, Default)]
+pub struct TokenBook(RwLock<HashMap<String, TokenRow>>);
+
+impl TokenBook {
+    fn get(&self, jti: &str) -> Option<TokenRow> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(jti)
+            .cloned()
+    }
+
+    /// Notes a row of the store. A revoked one is never replaced by one that is not: that was read before.
+    pub fn put(&self, row: TokenRow) {
+        let mut rows = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if rows
+            .get(&row.token_id)
+            .is_none_or(|known| known.revoked_at.is_none())
+        {
+            rows.insert(row.token_id.clone(), row);
+        }
+    }
+}
+
 /// The caller that a token with these (verified) claims makes: known here, and not revoked.
 pub async fn check(house: &House, claims: &AccessClaims) -> Result<Caller> {
     let scopes = claims.scopes().map_err(|error| {
         Error::Unauthorized(format!("the token's scopes cannot be read: {error}"))
     })?;
-    let jti = claims.jti.clone();
-    let row = house.look(move |sql| get(sql, &jti)).await?;
+    let row = match house.tokens.get(&claims.jti) {
+        Some(row) => Some(row),
+        None => {
+            let jti = claims.jti.clone();
+            let row = house.look(move |sql| get(sql, &jti)).await?;
+            if let Some(row) = &row {
+                house.tokens.put(row.clone());
+            }
+            row
+        }
+    };
     match row {
         Some(row) if row.revoked_at.is_none() => Ok(Caller {
             identity: Identity::Token {
@@ -121,4 +159,29 @@ pub async fn check(house: &House, claims: &AccessClaims) -> Result<Caller> {
 /// The key that streams of a token watch, to end with it.
 pub fn wake_key(jti: &str) -> String {
     format!("token:{jti}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revoked_token_stays_revoked_whatever_was_read_before() {
+        let row = TokenRow {
+            token_id: "k-1".into(),
+            name: None,
+            session: "token-1".into(),
+            scope: "admin".into(),
+            created_at: 1,
+            expires_at: 2,
+            revoked_at: None,
+        };
+        let book = TokenBook::default();
+        book.put(TokenRow {
+            revoked_at: Some(1),
+            ..row.clone()
+        });
+        book.put(row);
+        assert_eq!(book.get("k-1").and_then(|row| row.revoked_at), Some(1));
+    }
 }

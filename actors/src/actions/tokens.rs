@@ -205,6 +205,7 @@ impl Verb for Revoke {
                 Ok(row)
             })
             .await?;
+        ctx.house.tokens.put(row.clone());
         Ok(RevokeOutput { token: row })
     }
 }
