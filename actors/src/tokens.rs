@@ -130,17 +130,14 @@ pub async fn check(house: &House, claims: &AccessClaims) -> Result<Caller> {
     let scopes = claims.scopes().map_err(|error| {
         Error::Unauthorized(format!("the token's scopes cannot be read: {error}"))
     })?;
-    let row = match house.tokens.get(&claims.jti) {
-        Some(row) => Some(row),
-        None => {
-            let jti = claims.jti.clone();
-            let row = house.look(move |sql| get(sql, &jti)).await?;
-            if let Some(row) = &row {
-                house.tokens.put(row.clone());
-            }
-            row
+    let mut row = house.tokens.get(&claims.jti);
+    if row.is_none() {
+        let jti = claims.jti.clone();
+        row = house.look(move |sql| get(sql, &jti)).await?;
+        if let Some(row) = &row {
+            house.tokens.put(row.clone());
         }
-    };
+    }
     match row {
         Some(row) if row.revoked_at.is_none() => Ok(Caller {
             identity: Identity::Token {

@@ -10,7 +10,7 @@ use crate::inbox;
 use crate::limits::LIST_MAX;
 use crate::task::record::{Record, State};
 use crate::task::row::{self, TaskRow};
-use crate::task::view::{OutputEntry, blocking, find, record, record_of, tails};
+use crate::task::view::{OutputEntry, blocking, find, record, tails};
 use crate::task::wire::Lease;
 
 /// Lists tasks.
@@ -103,7 +103,7 @@ impl Verb for Get {
         if row.session == ctx.caller.session {
             inbox::acknowledge_task(&ctx.house, &row.session, &row.spec.id).await?;
         }
-        let task = record_of(&ctx.house, row).await?;
+        let task = record(&ctx.house, &row);
         Ok(GetOutput { task, output })
     }
 }

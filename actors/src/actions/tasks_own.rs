@@ -10,7 +10,7 @@ use crate::inbox::{self, Item, ItemType};
 use crate::task::control::Control;
 use crate::task::record::Record;
 use crate::task::row;
-use crate::task::view::{find, record_of};
+use crate::task::view::{find, record};
 use crate::task::wire::{Ask, Lease};
 
 /// Takes a task over.
@@ -49,7 +49,7 @@ impl Verb for Adopt {
         let (id, own) = (row.spec.id.clone(), ctx.caller.session.clone());
         if row.session == own {
             return Ok(TaskOutput {
-                task: record_of(house, row).await?,
+                task: record(house, &row),
             });
         }
         let (task, was_running) = (id.clone(), row.end.is_none());
@@ -73,7 +73,7 @@ impl Verb for Adopt {
         }
         let row = find(house, &id).await?;
         Ok(TaskOutput {
-            task: record_of(house, row).await?,
+            task: record(house, &row),
         })
     }
 }
@@ -140,7 +140,7 @@ impl Verb for SetLease {
         }
         let row = find(house, &id).await?;
         Ok(TaskOutput {
-            task: record_of(house, row).await?,
+            task: record(house, &row),
         })
     }
 }

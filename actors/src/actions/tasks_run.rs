@@ -18,7 +18,7 @@ use crate::task::launch::RequestKey;
 use crate::task::plan::{Hold, Plan, RunInput, Surroundings, plan};
 use crate::task::record::Record;
 use crate::task::row::{self, TaskRow};
-use crate::task::view::{OutputEntry, find, outputs, record_of};
+use crate::task::view::{OutputEntry, find, outputs, record};
 use crate::task::wire::{Ask, Lease};
 use crate::watch_end::wait_end;
 
@@ -112,7 +112,7 @@ async fn answer(
 ) -> Result<RunOutput> {
     // A short command may have ended already: then say so, with its code.
     let row = find(&ctx.house, &row.spec.id).await?;
-    let record = record_of(&ctx.house, row).await?;
+    let record = record(&ctx.house, &row);
     let notice =
         (record.running && record.lease != Some(Lease::Foreground)).then(|| notice(&record));
     Ok(RunOutput {

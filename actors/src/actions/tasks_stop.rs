@@ -14,7 +14,7 @@ use crate::task::actor::StopTask;
 use crate::task::control::Control;
 use crate::task::record::Record;
 use crate::task::row;
-use crate::task::view::{find, record_of};
+use crate::task::view::{find, record};
 use crate::task::wire::Ask;
 use crate::watch_end::wait_end;
 
@@ -78,7 +78,7 @@ impl Verb for Stop {
                 inbox::acknowledge_task(house, &row.session, &id).await?;
             }
             return Ok(StopOutput {
-                task: record_of(house, row).await?,
+                task: record(house, &row),
             });
         }
         if own {
@@ -97,7 +97,7 @@ impl Verb for Stop {
                 Err(_elapsed) => find(house, &id).await?,
             };
         Ok(StopOutput {
-            task: record_of(house, row).await?,
+            task: record(house, &row),
         })
     }
 }

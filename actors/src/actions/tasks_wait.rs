@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::inbox;
 use crate::limits::{WAIT_MS_DEFAULT, WAIT_MS_MAX};
 use crate::task::record::Record;
-use crate::task::view::{OutputEntry, find, record_of, tails};
+use crate::task::view::{OutputEntry, find, record, tails};
 use crate::watch_end::wait_end;
 
 /// Waits for an end.
@@ -69,7 +69,7 @@ impl Verb for Wait {
         if !timed_out && row.session == ctx.caller.session {
             inbox::acknowledge_task(&ctx.house, &row.session, &id).await?;
         }
-        let task = record_of(&ctx.house, row).await?;
+        let task = record(&ctx.house, &row);
         // It may have ended between the timeout and this look.
         let timed_out = timed_out && task.running;
         Ok(WaitOutput {

@@ -1,6 +1,5 @@
 //! What callers see of a task: its record, put together from row, folder and living shim.
 
-use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use schemars::JsonSchema;
@@ -133,12 +132,6 @@ pub fn record(house: &House, row: &TaskRow) -> Record {
         incarnation: spec.incarnation.clone(),
         node: house.node_id(),
     }
-}
-
-/// [`record`] off the threads that serve sockets.
-pub async fn record_of(house: &Arc<House>, row: TaskRow) -> Result<Record> {
-    let house = house.clone();
-    blocking(move || Ok(record(&house, &row))).await
 }
 
 /// Runs file work on a thread that may block.
