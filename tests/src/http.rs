@@ -86,9 +86,10 @@ impl Client {
         }
     }
 
-    /// With a header on every request.
+    /// With a header on every request, in the place of one of that name.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(known, _)| known != name);
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
