@@ -57,19 +57,26 @@ impl Verb for Run {
             .as_ref()
             .map(|id| RequestKey::of(&ctx.caller, id, &input))
             .transpose()?;
-        let launched = house
-            .root()?
-            .send(root::Run {
-                plan: Box::new(plan),
-                request,
-            })
-            .await;
-        let Launched { row, joined, .. } =
-            launched.map_err(|_| Error::ActorFailed("the root actor".into()))??;
-        if row.lease != Lease::Foreground || input.hold == Some(Hold::Caller) {
+        let ask = root::Run {
+            plan: Box::new(plan),
+            request,
+        };
+        if input.hold == Some(Hold::Caller) {
+            let Launched { row, joined, .. } = launch(house, ask).await?;
             return answer(&ctx, row, joined, None).await;
         }
-        foreground(&ctx, &input, row, joined).await
+        // Its own task: a caller who hangs up between start and hold would leave a command that waits for its holder. So it
+        // gets one, which goes at once, and the command with it.
+        let house = house.clone();
+        let started = tokio::spawn(async move { launch_and_hold(&house, ask).await });
+        let (launched, holder) = started
+            .await
+            .map_err(|error| Error::Internal(format!("a start failed inside: {error}")))??;
+        let Launched { row, joined, .. } = launched;
+        if row.lease != Lease::Foreground {
+            return answer(&ctx, row, joined, None).await;
+        }
+        foreground(&ctx, &input, row, joined, holder).await
     }
 }
 
@@ -136,10 +143,15 @@ fn notice(record: &Record) -> String {
 }
 
 /// The node holds the task for the call: when the caller goes, its connection to the shim goes, and with it the task.
-async fn foreground(ctx: &Ctx, input: &RunInput, row: TaskRow, joined: bool) -> Result<RunOutput> {
+async fn foreground(
+    ctx: &Ctx,
+    input: &RunInput,
+    row: TaskRow,
+    joined: bool,
+    holder: Option<Control>,
+) -> Result<RunOutput> {
     let house = &ctx.house;
     let id = row.spec.id.clone();
-    let holder = hold(house, &id).await?;
     let hang_ms = input.hang_ms.unwrap_or(house.settings.hang_ms);
     let hang = async {
         match hang_ms {
@@ -159,6 +171,23 @@ async fn foreground(ctx: &Ctx, input: &RunInput, row: TaskRow, joined: bool) -> 
             answer(ctx, row, joined, None).await
         }
     }
+}
+
+async fn launch(house: &House, ask: root::Run) -> Result<Launched> {
+    house
+        .root()?
+        .send(ask)
+        .await
+        .unwrap_or_else(|_closed| Err(Error::ActorFailed("the root actor".into())))
+}
+
+async fn launch_and_hold(house: &House, ask: root::Run) -> Result<(Launched, Option<Control>)> {
+    let launched = launch(house, ask).await?;
+    let holder = match launched.row.lease {
+        Lease::Foreground => hold(house, &launched.row.spec.id).await?,
+        Lease::Session | Lease::Durable => None,
+    };
+    Ok((launched, holder))
 }
 
 async fn hold(house: &House, id: &str) -> Result<Option<Control>> {
