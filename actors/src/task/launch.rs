@@ -163,13 +163,13 @@ pub async fn launch(house: &Arc<House>, plan: Plan) -> Result<Running> {
         Ok(Answer::Busy(_)) => Err(Error::Internal(format!("the folder of {id} is in use"))),
         // A shim writes `started` before the command's first byte runs: one that died between that and its word may have
         // run it, and the task ends as lost. Without the file nothing ran.
-        Err(error) => match running_by_folder(house, &id).await {
-            Some(running) => Ok(running),
-            None => {
-                forget(house, &id).await?;
-                Err(error)
+        Err(error) => {
+            if let Some(running) = running_by_folder(house, &id).await {
+                return Ok(running);
             }
-        },
+            forget(house, &id).await?;
+            Err(error)
+        }
     }
 }
 
