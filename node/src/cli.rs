@@ -14,6 +14,8 @@ mod tasks;
 mod tests;
 mod tokens;
 
+use std::ffi::OsStr;
+
 use clap::builder::FalseyValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde_json::Value;
@@ -216,6 +218,20 @@ fn given<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
             .filter_map(|(name, value)| value.map(|value| (name.to_owned(), value)))
             .collect(),
     )
+}
+
+/// Refuses a command that begins with a dash. From its first word on everything is the command's, so a misspelt option of
+/// ours would be run, or kept as a resident's handler, with all that follows it.
+fn refuse_option(first: Option<&OsStr>) -> Result<(), Failure> {
+    match first {
+        Some(word) if word.as_encoded_bytes().starts_with(b"-") => {
+            let word = word.to_string_lossy();
+            Err(Failure::Usage(format!(
+                "`{word}` is no option here; a program of that name is given by its path, ./{word}"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A list that was given, or nothing.

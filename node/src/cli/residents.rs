@@ -1,5 +1,6 @@
 //! `residents`: handlers that run for every event of their topics.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -53,7 +54,13 @@ pub(super) struct Create {
     /// Its name
     name: String,
     /// A topic or pattern; can be given more than once
-    #[arg(long = "topic", required = true, value_name = "PATTERN")]
+    #[arg(
+        long = "topic",
+        visible_alias = "topics",
+        required = true,
+        value_name = "PATTERN",
+        value_delimiter = ','
+    )]
     topics: Vec<String>,
     /// Only these kinds
     #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
@@ -195,6 +202,7 @@ fn change(
 
 impl Create {
     fn input(self, app: &App) -> Result<Value, Failure> {
+        super::refuse_option(self.command.first().map(OsStr::new))?;
         let cwd = self
             .cwd
             .map_or_else(|| app.cwd().to_owned(), |cwd| app.cwd().join(cwd));

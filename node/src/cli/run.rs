@@ -164,6 +164,7 @@ impl Run {
                 "nothing to run: give a command after --, or a line with -c".to_owned(),
             ));
         }
+        super::refuse_option(self.command.first().map(OsString::as_os_str))?;
         let words: Result<Vec<&str>, Failure> = self
             .command
             .iter()
