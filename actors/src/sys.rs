@@ -174,7 +174,8 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// Lets the child become its program. The inner error is the child's: the step and the reason.
     pub(crate) fn release(self) -> io::Result<Result<(), (Step, io::Error)>> {
-        rustix::io::write(&self.go, &[1])?;
+        // A child that failed before it waited has closed this pipe, and its report says more than that.
+        let let_go = rustix::io::write(&self.go, &[1]);
         let mut report = [0; 8];
         let bytes = loop {
             match rustix::io::read(&self.news, &mut report) {
@@ -184,6 +185,7 @@ impl Waiting {
         };
         if bytes < report.len() {
             // End of file: the exec closed the pipe, and the program runs.
+            let_go?;
             return Ok(Ok(()));
         }
         let step = match report[0] {
