@@ -11,6 +11,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
 use serde_json::Value;
 use weft_actors::home::Home;
+use weft_web::limits::BODY_BYTES_MAX;
 
 use crate::autostart::Starter;
 use crate::exit::Failure;
@@ -188,6 +189,7 @@ impl Client {
 
     /// One request and the head of its answer, over a cut and a start of the node.
     async fn exchange(&mut self, draft: &Draft<'_>) -> Result<Response<Incoming>, Failure> {
+        bounded(&draft.body)?;
         let mut sends = 0;
         loop {
             let mut connection = match self.connection.take() {
@@ -269,6 +271,18 @@ pub(crate) fn nobody_listens(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
     )
+}
+
+/// A node refuses a longer body before it has read it, and closes: whoever still writes may find the connection broken
+/// instead of a reason.
+fn bounded(body: &Bytes) -> Result<(), Failure> {
+    if body.len() <= BODY_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "this call takes {} bytes and a node takes {BODY_BYTES_MAX}; a command's words and environment count, what it reads from a file does not",
+        body.len()
+    )))
 }
 
 fn decode(body: &[u8]) -> Result<Value, Failure> {
