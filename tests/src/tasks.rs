@@ -1,13 +1,14 @@
 //! Tasks and what became of them, through the actions.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::http::Client;
 use crate::processes;
-use crate::stage::eventually;
+use crate::stage::{Stage, eventually};
 
 /// Milliseconds a single wait may last; the tests' own patience is shorter.
 const WAIT_MS: u64 = 60_000;
@@ -124,7 +125,88 @@ pub fn shim(client: &Client, id: &str) -> Option<u32> {
     processes::parent(u32::try_from(pid).ok()?)
 }
 
-/// The shims of a home: processes that stand in its task folders.
+/// The shims of a home: processes that stand in its task folders, without those they are about to start.
 pub fn shims(home: &Path) -> Vec<u32> {
-    processes::with_cwd_below(&home.join("tasks"))
+    let found = processes::with_cwd_below(&home.join("tasks"));
+    let is_child = |pid: u32| processes::parent(pid).is_some_and(|parent| found.contains(&parent));
+    found
+        .iter()
+        .copied()
+        .filter(|pid| !is_child(*pid))
+        .collect()
+}
+
+/// A shell line that goes on to `end` when the answered file appears, however long the test takes to make it.
+pub fn gated(stage: &Stage, end: &str) -> (String, PathBuf) {
+    let go = stage.dir().join("go");
+    (
+        format!(
+            "while [ ! -e {} ]; do sleep 0.02; done; {end}",
+            go.display()
+        ),
+        go,
+    )
+}
+
+/// The completion event of a task, once it is there.
+#[track_caller]
+pub fn completion(client: &Client, topic: &str, id: &str) -> Value {
+    let event_id = format!("completion:{id}");
+    eventually("the completion event is there", || {
+        events(client, topic)
+            .into_iter()
+            .find(|event| event["id"] == event_id)
+    })
+}
+
+/// Looks at the whole of a completion event: what is not named here must not be in it.
+#[track_caller]
+pub fn assert_completion(client: &Client, topic: &str, id: &str, kind: &str, data: &Value) {
+    let event = completion(client, topic, id);
+    let grant = record(client, id)["notify"]["grantId"].clone();
+    assert!(grant.is_string(), "{event}");
+    assert!(
+        event["sequence"]
+            .as_u64()
+            .is_some_and(|sequence| sequence > 0),
+        "{event}"
+    );
+    assert!(
+        event["createdAt"]
+            .as_u64()
+            .is_some_and(|at| at > 1_600_000_000_000),
+        "{event}"
+    );
+    let expected = json!({
+        "id": format!("completion:{id}"), "sequence": event["sequence"], "topic": topic, "kind": kind, "from": format!("task:{id}"),
+        "to": null, "text": null, "data": data, "createdAt": event["createdAt"], "origin": "external", "untrusted": true,
+        "grantId": grant, "scheduled": null
+    });
+    assert_eq!(event, expected);
+}
+
+/// `sleep` of a length that nobody else on this machine sleeps.
+pub fn unique_sleep() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!(
+        "sleep 44{}.{}",
+        COUNT.fetch_add(1, Ordering::Relaxed),
+        std::process::id()
+    )
+}
+
+/// Waits until as many processes as that are this very `sleep`.
+#[track_caller]
+pub fn sleepers(sleep: &str, count: usize) -> Vec<u32> {
+    let is_sleep = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|comm| comm.trim() == "sleep")
+    };
+    eventually("the sleepers sleep", || {
+        let found: Vec<u32> = processes::running(sleep)
+            .into_iter()
+            .filter(is_sleep)
+            .collect();
+        (found.len() == count).then_some(found)
+    })
 }

@@ -7,70 +7,23 @@
     reason = "a test fails by panicking"
 )]
 
-use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
 use serde_json::{Value, json};
 use weft_tests::tasks::{
-    completions, durable, ended, events, inbox, record, shim, start, unread_end,
+    assert_completion, completion, completions, durable, ended, gated, inbox, record, shim, start,
 };
-use weft_tests::{Client, Stage, eventually, processes};
+use weft_tests::{Stage, eventually, processes};
 
 const TOPIC: &str = "builds";
-
-/// A shell line that ends when the file `go` appears, however long the test takes to make it.
-fn until_go(stage: &Stage, end: &str) -> (String, PathBuf) {
-    let go = stage.dir().join("go");
-    (
-        format!(
-            "while [ ! -e {} ]; do sleep 0.02; done; {end}",
-            go.display()
-        ),
-        go,
-    )
-}
-
-fn event_of(client: &Client, id: &str) -> Value {
-    eventually("the completion event is there", || {
-        events(client, TOPIC)
-            .into_iter()
-            .find(|event| event["id"] == format!("completion:{id}"))
-    })
-}
-
-/// Looks at the whole event: what is not named here must not be in it.
-fn assert_event(client: &Client, id: &str, kind: &str, data: &Value) {
-    let event = event_of(client, id);
-    let grant = record(client, id)["notify"]["grantId"].clone();
-    assert!(grant.is_string(), "{event}");
-    assert!(
-        event["sequence"]
-            .as_u64()
-            .is_some_and(|sequence| sequence > 0),
-        "{event}"
-    );
-    assert!(
-        event["createdAt"]
-            .as_u64()
-            .is_some_and(|at| at > 1_600_000_000_000),
-        "{event}"
-    );
-    let expected = json!({
-        "id": format!("completion:{id}"), "sequence": event["sequence"], "topic": TOPIC, "kind": kind, "from": format!("task:{id}"),
-        "to": null, "text": null, "data": data, "createdAt": event["createdAt"], "origin": "external", "untrusted": true,
-        "grantId": grant, "scheduled": null
-    });
-    assert_eq!(event, expected);
-}
 
 #[test]
 fn an_exit_is_announced_in_the_contract_s_words() {
     let stage = Stage::new();
     let _node = stage.node(&[]);
     let client = stage.client();
-    let (line, go) = until_go(&stage, "exit 0");
+    let (line, go) = gated(&stage, "exit 0");
     let id = start(
         &client,
         json!({"line": line, "lease": "durable", "label": "Build it", "notify": {"topic": TOPIC}}),
@@ -82,7 +35,7 @@ fn an_exit_is_announced_in_the_contract_s_words() {
     );
     std::fs::write(go, "").unwrap();
     let data = json!({"taskId": id, "exitCode": 0, "description": "Build it", "state": "exited", "signal": null, "reason": null});
-    assert_event(&client, &id, "task.completed", &data);
+    assert_completion(&client, TOPIC, &id, "task.completed", &data);
     assert_eq!(record(&client, &id)["notify"]["state"], "posted");
     let items = inbox(&client, "cli");
     assert_eq!(items.len(), 1, "{items:?}");
@@ -104,7 +57,7 @@ fn a_failure_keeps_its_signal_and_its_own_kind() {
         json!({"line": "echo last words; kill -9 $$", "lease": "durable", "notify": notify}),
     );
     let data = json!({"taskId": id, "exitCode": 137, "state": "failed", "signal": "SIGKILL", "reason": null});
-    assert_event(&client, &id, "build.done", &data);
+    assert_completion(&client, TOPIC, &id, "build.done", &data);
     assert_eq!(inbox(&client, "cli")[0]["summary"], "last words\n");
 }
 
@@ -126,7 +79,7 @@ fn a_stop_is_announced_and_discards_the_owner_s_own_item_only() {
         .ok("a stop by another");
     for id in [&own, &other] {
         let data = json!({"taskId": id, "exitCode": 143, "state": "killed", "signal": "SIGTERM", "reason": "stopped"});
-        assert_event(&client, id, "task.completed", &data);
+        assert_completion(&client, TOPIC, id, "task.completed", &data);
     }
     let items = inbox(&client, "cli");
     assert_eq!(items.len(), 1, "{items:?}");
@@ -150,7 +103,7 @@ fn a_deadline_is_announced_as_such() {
     let input = json!({"line": "sleep 100", "lease": "durable", "timeoutMs": 150, "notify": {"topic": TOPIC}});
     let id = start(&client, input);
     let data = json!({"taskId": id, "exitCode": 143, "state": "timed_out", "signal": "SIGTERM", "reason": "deadline"});
-    assert_event(&client, &id, "task.completed", &data);
+    assert_completion(&client, TOPIC, &id, "task.completed", &data);
 }
 
 #[test]
@@ -161,7 +114,7 @@ fn a_lost_task_is_announced_without_a_code() {
     let id = durable(&client, "sleep 97.31", TOPIC);
     processes::kill(shim(&client, &id).unwrap());
     let data = json!({"taskId": id, "exitCode": null, "state": "lost", "signal": null, "reason": "shim-gone"});
-    assert_event(&client, &id, "task.completed", &data);
+    assert_completion(&client, TOPIC, &id, "task.completed", &data);
     let task = record(&client, &id);
     assert_eq!(
         (&task["state"], &task["descendants"]),
@@ -207,13 +160,10 @@ fn whoever_waits_is_told_once() {
     });
 
     let id = durable(&client, "true", TOPIC);
-    let completion = event_of(&client, &id);
+    let told_of = completion(&client, TOPIC, &id);
     let polled = poll.join().unwrap().ok("the long-poll");
-    assert_eq!(polled["events"], json!([completion]));
-    assert_eq!(
-        told.recv_timeout(Duration::from_secs(60)).unwrap(),
-        completion
-    );
+    assert_eq!(polled["events"], json!([told_of]));
+    assert_eq!(told.recv_timeout(Duration::from_mins(1)).unwrap(), told_of);
 
     let log = || {
         client
@@ -239,11 +189,11 @@ fn whoever_waits_is_told_once() {
             &entries[0]["state"],
             &entries[0]["attempt"]
         ),
-        (&completion["id"], &json!("acknowledged"), &json!(1))
+        (&told_of["id"], &json!("acknowledged"), &json!(1))
     );
     let ids = std::fs::read_to_string(ran).unwrap();
     assert_eq!(
-        ids.matches(completion["id"].as_str().unwrap()).count(),
+        ids.matches(told_of["id"].as_str().unwrap()).count(),
         1,
         "{ids}"
     );
@@ -260,7 +210,7 @@ fn an_end_reaches_its_owner_and_nobody_else() {
     let stage = Stage::new();
     let node = stage.node(&[]);
     let client = stage.client();
-    let (line, go) = until_go(&stage, "echo from-A");
+    let (line, go) = gated(&stage, "echo from-A");
     let id = start(
         &client.clone().session("A"),
         json!({"line": line, "lease": "session"}),
@@ -349,280 +299,4 @@ fn asking_after_the_end_still_gets_the_end() {
         begun.elapsed() < Duration::from_secs(55),
         "some wait was used up"
     );
-}
-
-/// The store of a home whose node is down.
-fn store(stage: &Stage) -> Connection {
-    Connection::open(stage.home().join("weft.db")).unwrap()
-}
-
-/// Starts a node twice more and looks each time that nothing came or went: not an event, not an item.
-fn assert_nothing_more(stage: &Stage, sessions: &[&str]) {
-    let look = |client: &Client| {
-        let items: Vec<_> = sessions
-            .iter()
-            .map(|session| inbox(client, session))
-            .collect();
-        (events(client, TOPIC), items)
-    };
-    let before = {
-        let node = stage.node(&[]);
-        let found = look(&stage.client());
-        node.kill();
-        found
-    };
-    for _ in 0..2 {
-        let node = stage.node(&[]);
-        let client = stage.client();
-        // Its end goes the whole way through the same house, after whatever the start had to announce.
-        ended(
-            &client.clone().session("sentinel"),
-            &durable(&client.clone().session("sentinel"), "true", "elsewhere"),
-        );
-        assert_eq!(look(&client), before);
-        node.kill();
-    }
-}
-
-#[test]
-fn retention_brings_no_second_announcement() {
-    let stage = Stage::new();
-    let node = stage.node(&[]);
-    let client = stage.client();
-    let first = durable(&client, "true", TOPIC);
-    event_of(&client, &first);
-    let (line, go) = until_go(&stage, "exit 3");
-    let second = durable(&client, &line, TOPIC);
-    node.kill();
-    let keep_one = r#"{"maxAgeMs":null,"maxCount":1,"maxBytes":null}"#;
-    assert_eq!(
-        store(&stage)
-            .execute(
-                "UPDATE topics SET retention = ?1 WHERE name = ?2",
-                [keep_one, TOPIC]
-            )
-            .unwrap(),
-        1
-    );
-    std::fs::write(go, "").unwrap();
-    wait_for_receipt(stage.home(), &second);
-    let node = stage.node(&[]);
-    let client = stage.client();
-    assert_eq!(unread_end(&client, &second)["notify"]["state"], "posted");
-    // It takes the place of the first, and a third takes its own.
-    assert_eq!(
-        completions(&events(&client, TOPIC))
-            .into_keys()
-            .collect::<Vec<_>>(),
-        [second.clone()]
-    );
-    client
-        .call("mesh.publish", json!({"topic": TOPIC, "text": "newer"}))
-        .ok("a publish");
-    assert!(completions(&events(&client, TOPIC)).is_empty());
-    node.kill();
-    assert_nothing_more(&stage, &["cli"]);
-    let _node = stage.node(&[]);
-    let owners: Vec<Value> = inbox(&stage.client(), "cli")
-        .into_iter()
-        .map(|item| item["taskId"].clone())
-        .collect();
-    assert_eq!(owners, [json!(first), json!(second)]);
-}
-
-fn wait_for_receipt(home: &Path, id: &str) {
-    let folder = home.join("tasks").join(id);
-    eventually("the receipt is written and its shim gone", || {
-        (folder.join("receipt.json").is_file() && processes::with_cwd_below(&folder).is_empty())
-            .then_some(())
-    });
-}
-
-#[test]
-fn an_expired_grant_loses_no_announcement() {
-    let stage = Stage::new();
-    let node = stage.node(&[]);
-    let client = stage.client();
-    let (line, go) = until_go(&stage, "exit 3");
-    let ids = [
-        durable(&client, &line, TOPIC),
-        durable(&client, &line, TOPIC),
-    ];
-    node.kill();
-    assert_eq!(
-        store(&stage)
-            .execute("UPDATE grants SET exp = 1000000000", [])
-            .unwrap(),
-        2
-    );
-    // The node is up again when they end, so that their own posts are refused.
-    let node = stage.node(&[]);
-    std::fs::write(go, "").unwrap();
-    let client = stage.client();
-    for id in &ids {
-        let data =
-            json!({"taskId": id, "exitCode": 3, "state": "failed", "signal": null, "reason": null});
-        assert_event(&client, id, "task.completed", &data);
-        assert_eq!(record(&client, id)["notify"]["state"], "posted");
-    }
-    assert_eq!(inbox(&client, "cli").len(), 2);
-    node.kill();
-    assert_nothing_more(&stage, &["cli"]);
-}
-
-#[test]
-fn a_revoked_grant_means_no_event_and_still_one_item() {
-    let stage = Stage::new();
-    let node = stage.node(&[]);
-    let client = stage.client();
-    let (line, go) = until_go(&stage, "exit 3");
-    let (revoked, other) = (
-        durable(&client, &line, TOPIC),
-        durable(&client, &line, TOPIC),
-    );
-    let grant = record(&client, &revoked)["notify"]["grantId"].clone();
-    client
-        .call("mesh.revoke", json!({"grantId": grant}))
-        .ok("a revoke");
-    std::fs::write(go, "").unwrap();
-    event_of(&client, &other);
-    let task = unread_end(&client, &revoked);
-    assert_eq!(
-        (&task["state"], &task["exitCode"], &task["notify"]["state"]),
-        (&json!("failed"), &json!(3), &json!("revoked"))
-    );
-    assert!(task["notify"]["reason"].is_string(), "{task}");
-    assert_eq!(
-        completions(&events(&client, TOPIC))
-            .into_keys()
-            .collect::<Vec<_>>(),
-        [other]
-    );
-    assert_eq!(inbox(&client, "cli").len(), 2);
-    node.kill();
-    assert_nothing_more(&stage, &["cli"]);
-}
-
-#[test]
-fn an_acknowledged_item_does_not_come_again() {
-    let stage = Stage::new();
-    let node = stage.node(&[]);
-    let client = stage.client();
-    let id = durable(&client, "true", TOPIC);
-    unread_end(&client, &id);
-    let seq = inbox(&client, "cli")[0]["seq"].clone();
-    client
-        .call("inbox.ack", json!({"seq": seq}))
-        .ok("an acknowledgement");
-    assert!(inbox(&client, "cli").is_empty());
-    node.kill();
-    // Even where the mark in the folder did not make it to the disk: the row alone decides.
-    std::fs::remove_file(stage.home().join("tasks").join(&id).join("announced")).unwrap();
-    assert_nothing_more(&stage, &["cli"]);
-    let _node = stage.node(&[]);
-    assert_eq!(completions(&events(&stage.client(), TOPIC)).len(), 1);
-}
-
-#[test]
-fn a_replaced_store_announces_what_was_not_and_nothing_else() {
-    let stage = Stage::new();
-    let node = stage.node(&[]);
-    let client = stage.client();
-    let announced = durable(&client, "true", TOPIC);
-    unread_end(&client, &announced);
-    let (line, go) = until_go(&stage, "echo done; exit 3");
-    let input = |label: &str| json!({"line": line, "lease": "durable", "session": "A", "label": label, "notify": {"topic": TOPIC}});
-    let (early, late) = (
-        start(&client, input("early")),
-        start(
-            &client,
-            json!({"line": "sleep 100", "lease": "durable", "session": "A"}),
-        ),
-    );
-    let mark = stage
-        .home()
-        .join("tasks")
-        .join(&announced)
-        .join("announced");
-    eventually("the mark in the folder", || mark.is_file().then_some(()));
-    let epoch = client.call("node.status", json!({})).ok("status")["epoch"].clone();
-    node.kill();
-    std::fs::write(go, "").unwrap();
-    wait_for_receipt(stage.home(), &early);
-    for name in ["weft.db", "weft.db-wal", "weft.db-shm"] {
-        let _ = std::fs::remove_file(stage.home().join(name));
-    }
-
-    let node = stage.node(&[]);
-    let client = stage.client();
-    assert_ne!(
-        client.call("node.status", json!({})).ok("status")["epoch"],
-        epoch
-    );
-    let data = json!({"taskId": early, "exitCode": 3, "description": "early", "state": "failed", "signal": null, "reason": null});
-    assert_event(&client, &early, "task.completed", &data);
-    assert_eq!(
-        completions(&events(&client, TOPIC))
-            .into_keys()
-            .collect::<Vec<_>>(),
-        [early.clone()]
-    );
-    let items = inbox(&client, "A");
-    assert_eq!(
-        (items.len(), &items[0]["taskId"], &items[0]["summary"]),
-        (1, &json!(early), &json!("done\n"))
-    );
-    assert!(inbox(&client, "cli").is_empty());
-    // What was announced before is still known; what runs on is still under control.
-    assert_eq!(record(&client, &announced)["state"], "exited");
-    assert_eq!(record(&client, &late)["state"], "running");
-    let stopped = client.call("tasks.stop", json!({"id": late})).ok("a stop");
-    assert_eq!(stopped["task"]["state"], "killed");
-    node.kill();
-    assert_nothing_more(&stage, &["A", "cli"]);
-}
-
-#[test]
-fn a_store_put_back_from_a_copy_announces_nothing_again() {
-    let stage = Stage::new();
-    let node = stage.node(&[]);
-    let client = stage.client();
-    let (line, go) = until_go(&stage, "exit 3");
-    let (first, second) = (
-        durable(&client, &line, TOPIC),
-        durable(&client, "sleep 100", TOPIC),
-    );
-    node.kill();
-    let copy = stage.dir().join("copy.db");
-    store(&stage)
-        .execute("VACUUM INTO ?1", [copy.to_str().unwrap()])
-        .unwrap();
-    let node = stage.node(&[]);
-    std::fs::write(go, "").unwrap();
-    event_of(&client, &first);
-    let mark = stage.home().join("tasks").join(&first).join("announced");
-    eventually("the mark in the folder", || mark.is_file().then_some(()));
-    node.kill();
-    for name in ["weft.db-wal", "weft.db-shm"] {
-        let _ = std::fs::remove_file(stage.home().join(name));
-    }
-    std::fs::rename(copy, stage.home().join("weft.db")).unwrap();
-
-    let node = stage.node(&[]);
-    assert_eq!(record(&client, &first)["state"], "failed");
-    assert_eq!(record(&client, &second)["state"], "running");
-    client
-        .clone()
-        .session("other")
-        .call("tasks.stop", json!({"id": second}))
-        .ok("a stop");
-    event_of(&client, &second);
-    assert_eq!(
-        completions(&events(&client, TOPIC))
-            .into_keys()
-            .collect::<Vec<_>>(),
-        [second]
-    );
-    node.kill();
-    assert_nothing_more(&stage, &["cli"]);
 }

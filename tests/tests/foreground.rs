@@ -102,7 +102,8 @@ fn one_file_for_both_streams_gets_them_in_their_true_order() {
         .status()
         .unwrap();
     assert!(status.success());
-    let expected: String = (1..=9).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    let pairs: Vec<String> = (1..=9).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    let expected = pairs.concat();
     assert_eq!(std::fs::read_to_string(file).unwrap(), expected);
     assert_eq!(newest(&stage)["streams"], json!(["output"]));
 }

@@ -61,7 +61,10 @@ fn a_stop_that_fails_inside_answers_an_error_and_the_next_one_works() {
         Some(events(&client, TOPIC)).filter(|all| completions(all).contains_key(&id))
     });
     assert_eq!(completions(&all)[&id], 1);
-    assert_eq!(all[0]["id"], published["id"], "an acknowledged event is gone");
+    assert_eq!(
+        all[0]["id"], published["id"],
+        "an acknowledged event is gone"
+    );
     assert_eq!(record(&client, &neighbour)["state"], "running");
     let log = node.kill();
     assert!(

@@ -1,4 +1,4 @@
-//! A task is stopped as a whole tree, by identity and never by a bare number, and holds nothing that is its node's.
+//! A task is stopped as a whole tree, and the tree ends where another weft begins.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,47 +7,18 @@
     reason = "a test fails by panicking"
 )]
 
-use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
-use weft_tests::stage::{finish, read_all, weft_bin};
-use weft_tests::tasks::{ended, record, shim, start};
-use weft_tests::{Client, Stage, eventually, processes};
-
-/// A length of sleep that nobody else on this machine sleeps.
-fn sleep() -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!(
-        "sleep 44{}.{}",
-        COUNT.fetch_add(1, Ordering::Relaxed),
-        std::process::id()
-    )
-}
-
-fn wait_for_sleepers(sleep: &str, count: usize) -> Vec<u32> {
-    eventually("the sleepers sleep", || {
-        let found: Vec<u32> = processes::running(sleep)
-            .into_iter()
-            .filter(|pid| is_program(*pid, "sleep"))
-            .collect();
-        (found.len() == count).then_some(found)
-    })
-}
+use weft_tests::stage::weft_bin;
+use weft_tests::tasks::{sleepers, unique_sleep};
+use weft_tests::{Stage, eventually, processes};
 
 /// `weft stop`, and the record it answers.
 #[track_caller]
 fn stop(stage: &Stage, args: &[&str]) -> Value {
     stage.json([&["stop", "--json"], args].concat())["task"].clone()
-}
-
-fn is_program(pid: u32, name: &str) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
 }
 
 #[test]
@@ -62,7 +33,7 @@ fn stop_ends_what_left_the_process_group() {
     let started: Vec<_> = lines
         .iter()
         .map(|line| {
-            let sleep = sleep();
+            let sleep = unique_sleep();
             let record = stage.json([
                 "run",
                 "--durable",
@@ -74,7 +45,7 @@ fn stop_ends_what_left_the_process_group() {
         })
         .collect();
     for (id, sleep) in &started {
-        wait_for_sleepers(sleep, 2);
+        sleepers(sleep, 2);
         let stopped = stop(&stage, &[id]);
         assert_eq!(
             processes::running(sleep),
@@ -97,7 +68,7 @@ fn stop_ends_what_left_the_process_group() {
 #[test]
 fn a_deadline_ends_the_same_tree() {
     let stage = Stage::new();
-    let sleep = sleep();
+    let sleep = unique_sleep();
     let line = format!("setsid {sleep} & trap '' TERM; {sleep}; {sleep}");
     let started = stage.json([
         "run",
@@ -120,7 +91,7 @@ fn a_deadline_ends_the_same_tree() {
 #[test]
 fn what_a_task_leaves_at_its_own_end_is_left_alone() {
     let stage = Stage::new();
-    let sleep = sleep();
+    let sleep = unique_sleep();
     let started = stage.json([
         "run",
         "--durable",
@@ -134,7 +105,7 @@ fn what_a_task_leaves_at_its_own_end_is_left_alone() {
         (&ended["task"]["state"], &ended["task"]["streamsHeldOpen"]),
         (&json!("exited"), &json!(true))
     );
-    let left = wait_for_sleepers(&sleep, 1);
+    let left = sleepers(&sleep, 1);
     // The task has ended: its id names nobody any more, and a stop reaches nobody.
     assert_eq!(stop(&stage, &[id])["state"], "exited");
     assert!(processes::is_alive(left[0]));
@@ -143,7 +114,7 @@ fn what_a_task_leaves_at_its_own_end_is_left_alone() {
 #[test]
 fn who_ignores_the_first_signal_gets_the_last() {
     let stage = Stage::new();
-    let sleep = sleep();
+    let sleep = unique_sleep();
     for (grace, least) in [(None, 500), (Some("50ms"), 50)] {
         let started = stage.json([
             "run",
@@ -152,7 +123,7 @@ fn who_ignores_the_first_signal_gets_the_last() {
             "-c",
             &format!("trap '' TERM; while :; do {sleep}; done"),
         ]);
-        wait_for_sleepers(&sleep, 1);
+        sleepers(&sleep, 1);
         let begun = Instant::now();
         let id = started["id"].as_str().unwrap();
         let stopped = match grace {
@@ -213,7 +184,7 @@ impl Nested {
         let stage = Stage::new();
         let other = stage.dir().join("other");
         std::fs::create_dir(&other).unwrap();
-        let (home, sleep) = (other.join(".weft"), sleep());
+        let (home, sleep) = (other.join(".weft"), unique_sleep());
         let weft = weft_bin();
         let line = format!(
             "cd {} && {} --home {} run --durable --quiet -- {sleep}; sleep 100",
@@ -221,20 +192,20 @@ impl Nested {
             weft.display(),
             home.display()
         );
-        let state = format!("WEFT_STATE_DIR={}", stage.state().display());
+        let variable = format!("WEFT_STATE_DIR={}", stage.state().display());
         let args = [
             "run",
             "--session",
             "A",
             "--background",
             "--env",
-            &state,
+            &variable,
             "--json",
             "-c",
             &line,
         ];
         let outer = stage.json(args)["id"].as_str().unwrap().to_owned();
-        wait_for_sleepers(&sleep, 1);
+        sleepers(&sleep, 1);
         let inner = eventually("the inner run printed its id", || {
             let text = stage.run(["logs", &outer]).stdout;
             text.lines()
@@ -309,268 +280,4 @@ fn stop_spares_the_shims_of_another_weft_whose_node_was_started_anew() {
     assert_ne!(nested.inner(&["node", "status"])["pid"], node);
     nested.stop_outer();
     nested.assert_inner_lives();
-}
-
-/// `unshare` into a new pid namespace; none where this user may not.
-fn in_pid_namespace() -> Option<Command> {
-    for extra in [&[][..], &["--user", "--map-root-user"]] {
-        let mut command = Command::new("unshare");
-        command
-            .args(extra)
-            .args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
-        let works = command
-            .arg("true")
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success());
-        if works {
-            let mut command = Command::new("unshare");
-            command
-                .args(extra)
-                .args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
-            return Some(command);
-        }
-    }
-    eprintln!("skipped: no pid namespaces here");
-    None
-}
-
-/// Starts a task, kills the node, its shim and its process, and gives their numbers to strangers.
-const RECYCLE: &str = r#"
-set -e
-field() { sed "s/.*\"$1\":\([0-9]*\).*/\1/" "$WEFT_HOME/tasks/$id/started"; }
-recycle() { # number, sleep: starts the sleep under that number
-  while kill -0 "$1" 2>/dev/null; do wait; sleep 0.01; done
-  for try in 1 2 3 4 5 6 7 8 9; do
-    echo $(($1 - 1)) > /proc/sys/kernel/ns_last_pid; sleep "$2" & stranger=$!
-    [ "$stranger" != "$1" ] || return 0
-    kill -9 "$stranger"
-  done
-  echo "cannot recycle $1" >&2; return 1
-}
-$WEFT node --idle never 2>/dev/null & node=$!
-until $WEFT node status >/dev/null 2>&1; do sleep 0.02; done
-id=$($WEFT run --durable --quiet --notify ends -- sleep 100)
-main=$(field pid); shim=$(field shim)
-kill -9 $node $shim $main
-set +e
-recycle $main 201 && a=$stranger; recycle $shim 202 && b=$stranger; recycle $node 203 && c=$stranger
-echo "{\"numbers\":[$main,$shim,$node],\"strangers\":[$a,$b,$c]}"
-$WEFT node --idle never 2>/dev/null &
-until $WEFT node status >/dev/null 2>&1; do sleep 0.02; done
-$WEFT stop $id --json; echo "{\"stop\":$?}"
-$WEFT ps --all --json
-$WEFT get $id --json
-kill -0 $a && kill -0 $b && kill -0 $c && echo '{"strangers":"live"}'
-"#;
-
-#[test]
-fn a_number_that_is_another_s_by_now_is_never_signalled() {
-    let Some(mut command) = in_pid_namespace() else {
-        return;
-    };
-    let stage = Stage::new();
-    stage.environment(&mut command);
-    let out = finish(
-        command
-            .env("WEFT_HOME", stage.home())
-            .env("WEFT", weft_bin())
-            .args(["bash", "-c", RECYCLE]),
-    );
-    let said: Vec<Value> = out
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{out:?}")))
-        .collect();
-    let [numbers, stopped, stop, list, got, strangers] = said.as_slice() else {
-        panic!("{out:?}")
-    };
-    assert_eq!(
-        numbers["numbers"], numbers["strangers"],
-        "the numbers were not given out anew"
-    );
-    assert_eq!(
-        (&stopped["task"]["state"], &stopped["task"]["reason"]),
-        (&json!("lost"), &json!("shim-gone"))
-    );
-    assert_eq!(stop["stop"], 0);
-    assert_eq!(list["tasks"][0]["state"], "lost");
-    assert_eq!(
-        (&got["task"]["state"], &got["task"]["exitCode"]),
-        (&json!("lost"), &Value::Null)
-    );
-    assert_eq!(strangers["strangers"], "live");
-}
-
-#[test]
-fn as_process_1_the_node_reaps_every_orphan() {
-    for signal in [Signal::TERM, Signal::INT] {
-        let Some(mut command) = in_pid_namespace() else {
-            return;
-        };
-        let stage = Stage::new();
-        stage.environment(&mut command);
-        command
-            .env("WEFT_HOME", stage.home())
-            .arg(weft_bin())
-            .args(["node", "--idle", "never"]);
-        let mut unshare = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        eventually("the node answers", || stage.answers().then_some(()));
-        let node = processes::all()
-            .into_iter()
-            .find(|pid| processes::parent(*pid) == Some(unshare.id()))
-            .unwrap();
-        assert_eq!(stage.call("node.status", json!({}))["pid"], 1);
-        let stage = &stage;
-        let codes: Vec<i32> = std::thread::scope(|scope| {
-            let runs: Vec<_> = (0..10)
-                .map(|_| {
-                    scope.spawn(|| {
-                        [0; 5].map(|_| {
-                            stage
-                                .run(["run", "-c", "(setsid sh -c 'sleep 0.3' &); exit 7"])
-                                .code
-                        })
-                    })
-                })
-                .collect();
-            runs.into_iter()
-                .flat_map(|run| run.join().unwrap())
-                .collect()
-        });
-        assert_eq!(codes, [7; 50]);
-        let orphans = || {
-            processes::all()
-                .into_iter()
-                .filter(|pid| processes::parent(*pid) == Some(node))
-                .collect::<Vec<_>>()
-        };
-        eventually("nothing is left below the node", || {
-            orphans().is_empty().then_some(())
-        });
-        processes::signal(node, signal);
-        let status = eventually("the node ends", || unshare.try_wait().unwrap());
-        let log = read_all(unshare.stderr.take().unwrap());
-        assert!(
-            status.success() && log.contains("the node is ending"),
-            "{status}: {log}"
-        );
-    }
-}
-
-/// What a process has open: number and target.
-fn descriptors(pid: u32) -> Vec<(u32, String)> {
-    let mut found: Vec<_> = std::fs::read_dir(format!("/proc/{pid}/fd"))
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| {
-            let target = std::fs::read_link(entry.path()).ok()?;
-            Some((
-                entry.file_name().to_str()?.parse().ok()?,
-                target.to_string_lossy().into_owned(),
-            ))
-        })
-        .collect();
-    found.sort();
-    found
-}
-
-fn numbers(pid: u32) -> Vec<u32> {
-    descriptors(pid)
-        .into_iter()
-        .map(|(number, _)| number)
-        .collect()
-}
-
-fn targets(pid: u32) -> BTreeSet<String> {
-    descriptors(pid)
-        .into_iter()
-        .map(|(_, target)| target)
-        .collect()
-}
-
-#[test]
-fn a_task_holds_nothing_of_its_node() {
-    let stage = Stage::new();
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let listen = format!("127.0.0.1:{port}");
-    let node = stage.node(&["--listen", &listen]);
-    let client = stage.client();
-    let (one, two, handler) = (sleep(), sleep(), sleep());
-    let words: Vec<&str> = handler.split(' ').collect();
-    client
-        .call(
-            "residents.create",
-            json!({"name": "r", "topics": ["t"], "handler": {"exec": {"argv": words}}}),
-        )
-        .ok("a resident");
-    client
-        .call("mesh.publish", json!({"topic": "t"}))
-        .ok("a publish");
-    // Started at the same instant, so that the one's pipes are open while the other is born.
-    let ids: Vec<String> = std::thread::scope(|scope| {
-        let starts = [&one, &two].map(|sleep| {
-            let client = client.clone();
-            scope.spawn(move || start(&client, json!({"line": format!("exec {sleep}"), "lease": "durable", "streams": "split"})))
-        });
-        starts
-            .into_iter()
-            .map(|start| start.join().unwrap())
-            .collect()
-    });
-    let mains = [&one, &two, &handler].map(|sleep| wait_for_sleepers(sleep, 1)[0]);
-    for main in mains {
-        assert_eq!(numbers(main), [0, 1, 2], "{:?}", descriptors(main));
-    }
-    let shims = mains.map(|main| processes::parent(main).unwrap());
-    assert_eq!(shim(&client, &ids[0]), Some(shims[0]));
-    let ours: BTreeSet<String> = targets(node.pid())
-        .into_iter()
-        .filter(|target| !target.starts_with("/dev/") && !target.starts_with("anon_inode"))
-        .collect();
-    for shim in shims {
-        let shared: Vec<_> = targets(shim).intersection(&ours).cloned().collect();
-        assert_eq!(
-            shared,
-            [""; 0],
-            "the shim holds what is the node's: {:?}",
-            descriptors(shim)
-        );
-        assert!(
-            targets(shim)
-                .iter()
-                .all(|target| !target.contains("weft.db") && !target.contains("node.")),
-            "{:?}",
-            descriptors(shim)
-        );
-    }
-    let pipes = |pids: [u32; 2]| -> BTreeSet<String> {
-        pids.into_iter()
-            .flat_map(targets)
-            .filter(|target| target.starts_with("pipe:"))
-            .collect()
-    };
-    let shared: Vec<_> = pipes([mains[0], shims[0]])
-        .intersection(&pipes([mains[1], shims[1]]))
-        .cloned()
-        .collect();
-    assert_eq!(shared, [""; 0], "the tasks see each other's pipes");
-
-    node.kill();
-    let again = stage.node(&["--listen", &listen]);
-    assert_eq!(again.url(), format!("http://{listen}"));
-    for id in &ids {
-        assert_eq!(record(&client, id)["state"], "running");
-        client.call("tasks.stop", json!({"id": id})).ok("a stop");
-        assert_eq!(ended(&Client::unix(stage.home()), id)["state"], "killed");
-    }
 }

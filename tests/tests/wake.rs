@@ -43,7 +43,7 @@ impl Made {
     }
 
     fn count(&self) -> usize {
-        let mut buffer = [std::mem::MaybeUninit::uninit(); 1 << 16];
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.watch, &mut buffer);
         let mut count = 0;
         while let Ok(event) = reader.next() {
