@@ -1,6 +1,8 @@
 //! `node`, `up`, `call` and `capabilities`: the node itself, and its actions as they are.
 
 use clap::Subcommand;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
 use crate::app::{App, block_on, json_argument, print_json, say};
@@ -8,7 +10,7 @@ use crate::cli_node::{self, Options};
 use crate::client::Client;
 use crate::duration::{Idle, parse_idle};
 use crate::exit::{self, Failure};
-use crate::limits::UP_ADDRESS;
+use crate::limits::{LOCK_WAIT_MS, UP_ADDRESS};
 use crate::render::{self, list};
 
 /// Options of `call`.
@@ -125,6 +127,7 @@ fn stop(app: &App) -> Result<u8, Failure> {
         match client.bare("node.stop", &json!({})).await {
             Ok(answer) => {
                 client.closed().await;
+                wait_for_end(&answer);
                 Ok(answer)
             }
             Err(Failure::NoNode { .. }) => Ok(Value::Null),
@@ -143,6 +146,24 @@ fn stop(app: &App) -> Result<u8, Failure> {
         |_| String::new(),
     )?;
     Ok(exit::DONE)
+}
+
+/// Waits, for a bounded time, until the process that answered is gone: it writes into the home up to its end.
+fn wait_for_end(answer: &Value) {
+    let pid = answer["pid"]
+        .as_i64()
+        .and_then(|pid| i32::try_from(pid).ok());
+    let Some(pid) = pid.and_then(Pid::from_raw) else {
+        return;
+    };
+    // One that cannot be opened is gone. A stranger that got its number meanwhile costs the bound, and nothing else.
+    if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
+        let bound = Timespec {
+            tv_sec: (LOCK_WAIT_MS / 1000).cast_signed(),
+            tv_nsec: 0,
+        };
+        let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&bound));
+    }
 }
 
 /// Options of `up`.
