@@ -94,19 +94,20 @@ pub fn parse<T: DeserializeOwned>(input: Value) -> Result<T> {
     if !input.is_object() {
         return Err(Error::invalid("input", "takes one JSON object"));
     }
-    serde_json::from_value(input).map_err(|error| {
-        let text = error.to_string();
-        // serde quotes the field it means: "unknown field `x`, …", "missing field `id`".
-        let field = text
-            .split('`')
-            .nth(1)
-            .filter(|_| text.contains("field `"))
-            .unwrap_or("input")
-            .to_owned();
-        Error::Invalid {
-            field,
-            reason: text,
-        }
+    serde_path_to_error::deserialize(input).map_err(|error| {
+        let path = error.path().to_string();
+        let reason = error.into_inner().to_string();
+        // A field that is unknown or missing is named by serde alone, in quotes: the path ends above it.
+        let named = reason.split('`').nth(1).filter(|_| {
+            reason.starts_with("unknown field `") || reason.starts_with("missing field `")
+        });
+        let field = match (path.as_str(), named) {
+            (".", Some(name)) => name.to_owned(),
+            (".", None) => "input".to_owned(),
+            (path, Some(name)) if !path.ends_with(name) => format!("{path}.{name}"),
+            (path, _) => path.to_owned(),
+        };
+        Error::Invalid { field, reason }
     })
 }
 
@@ -134,4 +135,50 @@ pub async fn call(ctx: Ctx, reference: &str, input: Value) -> Result<Value> {
     let action = find(reference)?;
     ctx.caller.require(action.scope)?;
     (action.call)(ctx, input).await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::task::plan::RunInput;
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_the_name_of_its_field() {
+        for (input, field) in [
+            (json!({"argv": "ls"}), "argv"),
+            (json!({"argv": ["ls", 1]}), "argv[1]"),
+            (json!({"argv": ["ls"], "lease": "forever"}), "lease"),
+            (json!({"argv": ["ls"], "surprise": 1}), "surprise"),
+            (json!({"argv": ["ls"], "notify": {}}), "notify.topic"),
+            (
+                json!({"argv": ["ls"], "notify": {"topic": "a", "kinds": "b"}}),
+                "notify.kinds",
+            ),
+            (json!([]), "input"),
+        ] {
+            match parse::<RunInput>(input.clone()) {
+                Err(Error::Invalid { field: named, .. }) => assert_eq!(named, field, "{input}"),
+                other => panic!("{input}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn every_action_has_a_ref_of_its_own_and_schemas_that_are_objects() {
+        let refs: Vec<_> = all().iter().map(|action| action.reference).collect();
+        assert!(refs.windows(2).all(|pair| pair[0] < pair[1]), "{refs:?}");
+        for action in all() {
+            for schema in [(action.input)(), (action.output)()] {
+                assert_eq!(
+                    schema.get("type"),
+                    Some(&json!("object")),
+                    "{}",
+                    action.reference
+                );
+            }
+            assert!(find(action.reference).is_ok());
+        }
+    }
 }

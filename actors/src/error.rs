@@ -46,7 +46,7 @@ pub enum Error {
         id: String,
     },
     /// The command did not start; nothing of it is left.
-    #[error("{command}: {message}")]
+    #[error("{message}")]
     NotStarted {
         /// What was to run.
         command: String,

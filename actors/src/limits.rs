@@ -57,6 +57,8 @@ pub const KEEP_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 pub const HANG_MS_DEFAULT: u64 = 120_000;
 /// Bytes of one argument or environment variable that the kernel takes (MAX_ARG_STRLEN less the NUL).
 pub const ARG_BYTES_MAX: usize = 131_071;
+/// Tasks whose end is looked for together at a node's start.
+pub const SETTLE_AT_ONCE: usize = 64;
 /// Folders taken into a new store with one commit.
 pub const INTAKE_BATCH: usize = 100;
 /// Finished tasks forgotten with one commit.

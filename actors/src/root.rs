@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, ResponseFuture, SpawnHandle};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::error::{Error, Result};
 use crate::house::{House, now_ms};
-use crate::limits::{FINISHED_KEPT_MS, MAILBOX, SWEEP_PAUSE_MS};
+use crate::limits::{FINISHED_KEPT_MS, MAILBOX, SETTLE_AT_ONCE, SWEEP_PAUSE_MS};
 use crate::resident::actor::{LeaveResident, LookAgain, ResidentActor};
 use crate::session::{Launched, Retire, SessionActor, StartTask, TendTask};
 use crate::task::folder::Folder;
@@ -18,6 +20,7 @@ use crate::task::janitor::sweep;
 use crate::task::launch::RequestKey;
 use crate::task::plan::Plan;
 use crate::task::row::{self, TaskRow};
+use crate::task::settle::{Settled, settle};
 use crate::task::view::blocking;
 
 /// The root of the node's actors.
@@ -37,6 +40,7 @@ impl Root {
         let tasks = house.look(row::unannounced).await?;
         let residents = house.look(crate::resident::rows::all).await?;
         note_shims(&house, &tasks).await?;
+        let tasks = announce_ended(&house, tasks).await;
         let root = Root {
             house: house.clone(),
             sessions: HashMap::new(),
@@ -73,6 +77,28 @@ impl Root {
         self.sessions.insert(name.to_owned(), actor.clone());
         actor
     }
+}
+
+/// Announces what ended while there was no node, before a door opens: the first caller sees it. Those that still run, or could
+/// not be announced in this while, are left to their actors.
+async fn announce_ended(house: &Arc<House>, tasks: Vec<TaskRow>) -> Vec<TaskRow> {
+    let mut looks = JoinSet::new();
+    let room = Arc::new(Semaphore::new(SETTLE_AT_ONCE));
+    for task in tasks {
+        let (house, room) = (house.clone(), room.clone());
+        looks.spawn(async move {
+            let _place = room.acquire().await;
+            match settle(&house, &task.spec.id).await {
+                Ok(Settled::Announced | Settled::Gone) => None,
+                Ok(Settled::Alive) | Err(_) => Some(task),
+            }
+        });
+    }
+    let mut left = Vec::new();
+    while let Some(look) = looks.join_next().await {
+        left.extend(look.ok().flatten());
+    }
+    left
 }
 
 /// Learns which processes are shims of this home before a door opens: their commands may call at once, and count as tasks.

@@ -81,7 +81,7 @@ impl Actor for SessionActor {
 pub struct Launched {
     /// The row as it was committed, or the one that was there.
     pub row: TaskRow,
-    /// A task of that key, or of that request, was there: nothing was started.
+    /// A task of that key was there: nothing was started.
     pub joined: bool,
     /// The process, of a task that this call started.
     pub running: Option<Running>,
@@ -114,11 +114,19 @@ impl Handler<StartTask> for SessionActor {
         let started = tokio::spawn(async move {
             match commit(&house, &plan, request).await {
                 Ok(Committed::New) => {}
-                Ok(Committed::Known(known)) => {
+                Ok(Committed::Joined(row)) => {
                     session.do_send(ChildLeft { id });
                     return Ok(Launched {
-                        row: *known,
+                        row: *row,
                         joined: true,
+                        running: None,
+                    });
+                }
+                Ok(Committed::Repeated(row)) => {
+                    session.do_send(ChildLeft { id });
+                    return Ok(Launched {
+                        row: *row,
+                        joined: false,
                         running: None,
                     });
                 }

@@ -1,9 +1,11 @@
 //! `residents.*`: durable actors that subscribe to topics and act.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use weft_grants::Right;
 use weft_mesh::{Draft, Kind, Pattern};
 
@@ -22,6 +24,8 @@ use crate::root::{DropResident, WakeResident};
 pub(crate) struct ResidentView {
     #[serde(flatten)]
     spec: ResidentSpec,
+    /// The names of the variables added to the environment of its runs.
+    env_names: Vec<String>,
     /// Not paused.
     enabled: bool,
     /// The newest sequence it is done with.
@@ -34,15 +38,14 @@ pub(crate) struct ResidentView {
 
 impl From<ResidentRow> for ResidentView {
     fn from(row: ResidentRow) -> Self {
-        // The values of the environment may be secrets: a list shows the names only.
-        let env = row
-            .spec
-            .env
-            .into_keys()
-            .map(|name| (name, String::new()))
-            .collect();
+        // The values of the environment may be secrets: only the names are shown.
+        let spec = ResidentSpec {
+            env: BTreeMap::new(),
+            ..row.spec
+        };
         ResidentView {
-            spec: ResidentSpec { env, ..row.spec },
+            env_names: row.spec.env.into_keys().collect(),
+            spec,
             enabled: row.enabled,
             cursor: row.cursor,
             incarnation: row.incarnation,
@@ -107,23 +110,35 @@ pub(crate) struct CreateInput {
 }
 
 /// Where a resident begins.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// After this sequence.
     Sequence(u64),
-    /// A word.
-    Word(FromWord),
-}
-
-/// A word for a place in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum FromWord {
     /// After the newest event.
     Now,
     /// Before the oldest.
     Start,
+}
+
+impl<'de> Deserialize<'de> for Place {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        let refused = || D::Error::custom("takes \"now\", \"start\" or a sequence");
+        match serde_json::Value::deserialize(from)? {
+            serde_json::Value::String(word) if word == "now" => Ok(Place::Now),
+            serde_json::Value::String(word) if word == "start" => Ok(Place::Start),
+            value => value.as_u64().map(Place::Sequence).ok_or_else(refused),
+        }
+    }
+}
+
+impl JsonSchema for Place {
+    fn schema_name() -> Cow<'static, str> {
+        "Place".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"oneOf": [{"enum": ["now", "start"]}, {"type": "integer", "minimum": 0}]})
+    }
 }
 
 impl Verb for Create {
@@ -150,7 +165,7 @@ impl Verb for Create {
             ctx.caller.require_on(Right::MeshRead, pattern.as_str())?;
         }
         let (from, incarnation) = (
-            input.from.unwrap_or(Place::Word(FromWord::Now)),
+            input.from.unwrap_or(Place::Now),
             random_id("", INCARNATION_CHARS)?,
         );
         let newest = ctx.house.store.newest();
@@ -159,8 +174,8 @@ impl Verb for Create {
             .commit(move |tx| {
                 let cursor = match from {
                     Place::Sequence(sequence) => sequence,
-                    Place::Word(FromWord::Start) => 0,
-                    Place::Word(FromWord::Now) => newest,
+                    Place::Start => 0,
+                    Place::Now => newest,
                 };
                 if cursor > newest {
                     return Err(Error::invalid(

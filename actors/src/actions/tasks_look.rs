@@ -148,7 +148,8 @@ impl Verb for External {
         blocking(move || {
             let jobs = rows
                 .iter()
-                .filter(|row| row.session != own)
+                // A resident tracks its own runs.
+                .filter(|row| row.session != own && inbox::has_inbox(&row.session))
                 .map(|row| record(&house, row))
                 .map(|record| Job {
                     id: record.id,

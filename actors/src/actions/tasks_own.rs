@@ -61,6 +61,7 @@ impl Verb for Adopt {
                 if inbox::has_inbox(&row.session) {
                     let item = Item {
                         label: row.spec.label.clone(),
+                        summary: Some(format!("taken over by session {own}")),
                         ..Item::about(ItemType::Moved, &task, tx.now())
                     };
                     inbox::put(tx, &row.session, &item)?;

@@ -49,7 +49,7 @@ pub struct ResidentSpec {
     #[serde(default)]
     pub cwd: Option<String>,
     /// Variables added to the environment of its runs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
 }
 

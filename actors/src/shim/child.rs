@@ -198,7 +198,8 @@ pub(crate) fn explain(launch: &Launch, step: Step, error: &io::Error) -> Failure
     };
     Failure {
         message,
-        errno: error.raw_os_error(),
+        // Of the command alone: a working directory that is not there is no "command not found".
+        errno: error.raw_os_error().filter(|_| step == Step::Exec),
     }
 }
 

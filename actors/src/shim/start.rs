@@ -213,6 +213,7 @@ fn write_started(
         pid_ns: sys::pid_namespace()?,
         started_at,
         shim: std::process::id(),
+        folder: Some(folder.identity()?),
     };
     room.settle(folder, &serde_json::to_vec(&started)?, false)
 }

@@ -124,6 +124,7 @@ mod tests {
             pid: child.id(),
             birth: proc::birth_of(child.id()).unwrap(),
             unique: None,
+            folder: None,
             boot_id: proc::boot_id().unwrap(),
             pid_ns: proc::pid_namespace().unwrap(),
             started_at: 0,

@@ -149,6 +149,19 @@ impl Folder {
         self.read_json(STARTED)
     }
 
+    /// Device and inode, which a copy of this folder does not share.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(&self.dir)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// Whether the processes that `started` tells of were started in this folder, and not in the one it was copied from.
+    pub fn is_where_started(&self, started: &Started) -> bool {
+        started
+            .folder
+            .is_none_or(|folder| self.identity().is_ok_and(|own| own == folder))
+    }
+
     /// Marks that the task's end was announced. A second mark changes nothing.
     pub fn mark_announced(&self) -> io::Result<()> {
         self.create_file(ANNOUNCED).map(drop)
@@ -279,6 +292,7 @@ mod tests {
             pid_ns: 1,
             started_at: 2,
             shim: 6,
+            folder: None,
         }
     }
 

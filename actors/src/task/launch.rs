@@ -53,8 +53,10 @@ impl RequestKey {
 pub enum Committed {
     /// The row is there: go on with the folder.
     New,
-    /// A task of that key is there, or this very request made one: nothing is to be started.
-    Known(Box<TaskRow>),
+    /// A task of that key is there: nothing is to be started.
+    Joined(Box<TaskRow>),
+    /// This very request made it: nothing is to be started, and the answer is the first one's.
+    Repeated(Box<TaskRow>),
 }
 
 /// Commits the row with its grant and its request, unless there is one already.
@@ -73,12 +75,12 @@ pub async fn commit(house: &House, plan: &Plan, request: Option<RequestKey>) -> 
                     row::seen_request(tx.sql(), &request.space, &request.id, &request.digest)?
             {
                 let row = row::get(tx.sql(), &id)?.ok_or_else(|| Error::no_task(id))?;
-                return Ok(Committed::Known(Box::new(row)));
+                return Ok(Committed::Repeated(Box::new(row)));
             }
             if let Some(key) = &row.key
                 && let Some(held) = row::by_key(tx.sql(), key)?
             {
-                return Ok(Committed::Known(Box::new(held)));
+                return Ok(Committed::Joined(Box::new(held)));
             }
             if let Some(grant) = &grant {
                 tx.insert_grant(grant)?;

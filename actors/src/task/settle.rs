@@ -14,7 +14,7 @@ use super::wire::{Receipt, Started, StreamName};
 use crate::error::{Error, Result};
 use crate::house::{House, now_ms};
 use crate::limits::SUMMARY_CHARS_MAX;
-use crate::sys;
+use crate::sys::{self, Descendants};
 
 /// What became of a task.
 #[derive(Debug)]
@@ -164,12 +164,18 @@ fn look(path: &Path, id: &str, streams: &[StreamName]) -> Result<Found> {
             let Some(started) = started else {
                 return Ok(never_started());
             };
-            let remains =
-                sys::kill_lost_task(id, &started).map_err(|error| Error::io(context(), error))?;
             let streams = sizes(&folder, streams);
+            // In a copied home the file tells of the original's processes, which are alive and well: nobody is signalled.
+            let (reason, remains) = if folder.is_where_started(&started) {
+                let remains = sys::kill_lost_task(id, &started)
+                    .map_err(|error| Error::io(context(), error))?;
+                ("shim-gone", remains)
+            } else {
+                ("copied", Descendants::Unknown)
+            };
             let end = End {
                 streams,
-                ..lost(Some(started), "shim-gone", Some(remains.as_str()))
+                ..lost(Some(started), reason, Some(remains.as_str()))
             };
             Ok(Found::Ended(Box::new(told(&folder, end))))
         }

@@ -95,7 +95,8 @@ pub fn record(house: &House, row: &TaskRow) -> Record {
             .or(end.and_then(|end| end.pid)),
         started_at,
         finished_at: end.map(|end| end.finished_at),
-        last_output_at,
+        // A file's time is taken from a clock of a few milliseconds.
+        last_output_at: last_output_at.max(started_at.filter(|_| last_output_at.is_some())),
         output_bytes,
         log_path: path
             .join(

@@ -247,6 +247,9 @@ pub struct Started {
     pub started_at: u64,
     /// The shim's own pid, in the same boot and namespace.
     pub shim: u32,
+    /// Device and inode of the task's folder: in a copy of the home this file tells of another home's processes.
+    #[serde(default)]
+    pub folder: Option<(u64, u64)>,
 }
 
 /// How a task ended.

@@ -29,12 +29,16 @@ struct Seen {
 /// Reads a page of events. `epoch` is the store's.
 pub(super) fn events(conn: &Connection, query: &Query, epoch: &str) -> Result<Page, MeshError> {
     let snapshot = conn.unchecked_transaction()?;
-    if query
+    let newest: u64 = snapshot
+        .prepare_cached("SELECT last FROM log")?
+        .query_row([], |row| row.get(0))?;
+    let is_foreign = query
         .after
         .epoch
         .as_ref()
-        .is_some_and(|theirs| theirs != epoch)
-    {
+        .is_some_and(|theirs| theirs != epoch);
+    // A cursor past the newest event was not given out by this store: whoever holds it would wait for nothing.
+    if is_foreign || query.after.sequence > newest {
         let oldest = oldest(&snapshot)?;
         return Err(MeshError::Resync {
             epoch: epoch.to_owned(),
@@ -49,14 +53,11 @@ pub(super) fn events(conn: &Connection, query: &Query, epoch: &str) -> Result<Pa
         .map(|topic| omitted(&snapshot, topic, after));
     let omitted = omitted.collect::<Result<Vec<_>, _>>()?;
     let (events, stopped_at) = collect(&snapshot, query, &topics)?;
-    let newest: u64 = snapshot
-        .prepare_cached("SELECT last FROM log")?
-        .query_row([], |row| row.get(0))?;
     Ok(Page {
         events,
         epoch: epoch.to_owned(),
         omitted,
-        next: stopped_at.unwrap_or_else(|| newest.max(after)),
+        next: stopped_at.unwrap_or_else(|| newest),
         more: stopped_at.is_some(),
     })
 }
