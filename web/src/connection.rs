@@ -1,7 +1,8 @@
 //! One connection: who is at its other end, and the life of its requests.
 
 use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
@@ -16,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, body};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tower::Service as _;
 use weft_actors::house::BusyGuard;
 
@@ -24,7 +25,7 @@ use crate::auth::Known;
 use crate::door::Door;
 use crate::error::Refused;
 use crate::guard::{self, Site};
-use crate::limits::{BUFFER_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, REFUSAL_MS};
+use crate::limits::{BUFFER_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, LINGER_MS, REFUSAL_MS};
 use crate::line::{Line, Traffic};
 use crate::problem;
 
@@ -78,19 +79,45 @@ pub(crate) async fn serve<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let line = Line::new(socket, connection.traffic.clone());
-    let service =
-        service_fn(|request| answer(door.clone(), connection.clone(), router.clone(), request));
-    let mut talk = pin!(http().serve_connection(TokioIo::new(line), service));
-    tokio::select! {
-        ended = talk.as_mut() => return log_end(ended),
-        () = door.house.stopping() => {}
+    let service = service_fn(|request| {
+        Box::pin(answer(
+            door.clone(),
+            connection.clone(),
+            router.clone(),
+            request,
+        ))
+    });
+    let mut talk = http().serve_connection(TokioIo::new(line), service);
+    let ended = tokio::select! {
+        ended = poll_fn(|cx| talk.poll_without_shutdown(cx)) => Some(ended),
+        () = door.house.stopping() => None,
+    };
+    match ended {
+        Some(ended) => {
+            log_end(ended);
+            linger(talk.into_parts().io.into_inner()).await;
+        }
+        // One that never asked anything would be waited for, since its first request could be on the way; its owner finds
+        // it closed before the first byte and asks the next node.
+        None if connection.traffic.is_fresh() => {}
+        None => {
+            Pin::new(&mut talk).graceful_shutdown();
+            log_end(talk.await);
+        }
     }
-    // One that never asked anything would be waited for, since its first request could be on the way; its owner finds it
-    // closed before the first byte and asks the next node.
-    if !connection.traffic.is_fresh() {
-        talk.as_mut().graceful_shutdown();
-        log_end(talk.await);
-    }
+}
+
+/// Ends a connection so that its last answer arrives: a close with bytes unread would make the system reset it, and a client
+/// that is still sending a refused body would see a broken pipe instead of the refusal.
+async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S) {
+    let rest = async {
+        let mut unread = [0; 8192];
+        socket.shutdown().await?;
+        while socket.read(&mut unread).await? > 0 {}
+        Ok::<_, std::io::Error>(())
+    };
+    // Whoever neither reads nor closes is cut.
+    let _ = tokio::time::timeout(Duration::from_millis(LINGER_MS), rest).await;
 }
 
 /// Tells a connection for which there is no place that it is so.

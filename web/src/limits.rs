@@ -1,5 +1,7 @@
 //! Every size, count and time of this crate, each with its reason.
 
+/// Milliseconds that a connection which the node ends is still read from, so that its last answer arrives.
+pub const LINGER_MS: u64 = 2_000;
 /// Bytes of a request's body: four events of the largest size, or a launch with a large environment.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Milliseconds in which a body must have come whole: a slow link needs some, a stalled client none.

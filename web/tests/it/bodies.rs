@@ -103,6 +103,31 @@ async fn large_bodies_are_refused_however_they_come() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_arrives_at_a_client_that_sends_its_whole_body_first() {
+    let stage = Stage::open().await;
+    let bearer = stage.token(&["admin"]).await;
+    for (kind, bytes, status) in [
+        ("text/plain", 10, "415"),
+        ("text/plain", 4 << 20, "413"),
+        ("application/json", 4 << 20, "413"),
+    ] {
+        for _ in 0..10 {
+            let answer = stage
+                .raw(&format!(
+                    "POST /v1/call/mesh.publish HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {bearer}\r\nContent-Type: {kind}\r\nConnection: close\r\nContent-Length: {bytes}\r\n\r\n{}",
+                    stage.address,
+                    " ".repeat(bytes)
+                ))
+                .await;
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}")),
+                "{kind} {bytes}: {answer}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn topics_in_a_path_follow_the_rules_of_names() {
     let stage = Stage::open().await;
     let mut client = stage.unix().await;
