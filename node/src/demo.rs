@@ -4,8 +4,6 @@ mod build;
 mod stage;
 mod timeline;
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -13,7 +11,7 @@ use crate::app::{App, block_on, on_terminal, say};
 use crate::client::{Client, Events};
 use crate::config;
 use crate::exit::{self, Failure};
-use crate::limits::{LOG_LOOK_MS, LOG_LOOKS_MAX, WAIT_MS_MAX};
+use crate::limits::WAIT_MS_MAX;
 use crate::render::{list, text};
 
 use stage::Stage;
@@ -142,24 +140,17 @@ async fn follow(
     ))
 }
 
-/// Shows what the resident's log says of its events. The acknowledgement is written right after the end of the run,
-/// and the log has no wait of its own: it is asked again for a moment.
+/// Shows what the resident's log says of its events, which is written right after the end of the run.
 async fn show_log(client: &mut Client, timeline: &Timeline) -> Result<(), Failure> {
-    for _ in 0..LOG_LOOKS_MAX {
-        let answer = client
-            .read("residents.log", json!({"name": RESIDENT}))
-            .await?;
-        let entries = list(&answer, "entries");
-        if !entries.is_empty() {
-            return entries
-                .iter()
-                .try_for_each(|entry| timeline.resident(entry));
-        }
-        tokio::time::sleep(Duration::from_millis(LOG_LOOK_MS)).await;
-    }
-    Err(Failure::Failed(
-        "the resident's log does not show its run".to_owned(),
-    ))
+    let answer = client
+        .wait(
+            "residents.log",
+            json!({"name": RESIDENT, "waitMs": WAIT_MS_MAX}),
+        )
+        .await?;
+    list(&answer, "entries")
+        .iter()
+        .try_for_each(|entry| timeline.resident(entry))
 }
 
 /// Leaves everything as it is for a person to look at, and goes on showing events.

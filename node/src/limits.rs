@@ -31,8 +31,29 @@ pub(crate) const HOME_ID_CHARS_MAX: usize = 64;
 /// Names of owner sessions.
 pub(crate) const NAME_CHARS_MAX: usize = 64;
 
-/// How often one request is sent: once more after a cut, since a second cut is no accident of a restart.
+/// How often a post to an address is sent: once more after a cut, since a second cut is no accident of a restart.
 pub(crate) const SENDS_MAX: u32 = 2;
+
+/// Cuts in a row after which a call is given up: a node that is killed and started again cuts one each time, and one that
+/// ends because of the call would do so for ever.
+pub(crate) const CUTS_MAX: u32 = 10;
+
+/// A cut this long after the request is no longer in a row with the one before.
+pub(crate) const CUT_SOON_MS: u64 = 5_000;
+
+/// How long a cut waits for the end of the process that it came from. A killed one is gone within milliseconds; one that
+/// lives on has broken this connection alone.
+pub(crate) const NODE_GONE_MS: u64 = 1_000;
+
+/// The silence of a node, beyond what it may take for the call, after which a person is told: a thousand times what an
+/// answer takes.
+pub(crate) const SILENT_MS: u64 = 10_000;
+
+/// What a stop may take beside its grace.
+pub(crate) const NODE_STOP_MS: u64 = 5_000;
+
+/// What a wait may take where the call does not say: the longest of the node's own defaults.
+pub(crate) const WAIT_MS_UNSAID: u64 = 30_000;
 
 /// The longest a single `tasks.wait` may take; the command line asks again.
 pub(crate) const WAIT_MS_MAX: u64 = 300_000;
@@ -61,11 +82,6 @@ pub(crate) const LOCK_WAIT_MS: u64 = 15_000;
 
 /// The widest command or label in a table. Beyond, a line wraps and nothing lines up.
 pub(crate) const CELL_CHARS_MAX: usize = 60;
-
-/// How often the demonstration looks whether its resident's acknowledgement is written, and the pause between.
-pub(crate) const LOG_LOOKS_MAX: u32 = 250;
-/// See [`LOG_LOOKS_MAX`]: five seconds in all.
-pub(crate) const LOG_LOOK_MS: u64 = 20;
 
 /// How long a node that ends waits for its doors. They bound themselves a little below this.
 pub(crate) const DRAIN_MS: u64 = 5_000;

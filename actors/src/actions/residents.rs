@@ -2,20 +2,22 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use tokio::time::Instant;
 use weft_grants::Right;
 use weft_mesh::{Draft, Kind, Pattern};
 
 use crate::action::{Ctx, Verb};
 use crate::error::{Error, Result};
 use crate::house::random_id;
-use crate::limits::{INCARNATION_CHARS, RESIDENT_LOG_PAGE, RETRIES_DEFAULT};
+use crate::limits::{INCARNATION_CHARS, RESIDENT_LOG_PAGE, RETRIES_DEFAULT, WAIT_MS_MAX};
 use crate::resident::rows::{self, LogEntry, ResidentRow};
 use crate::resident::spec::{Handler, ResidentSpec};
-use crate::resident::{tell_topic, wake};
+use crate::resident::{log_key, tell_topic, wake};
 use crate::root::{DropResident, WakeResident};
 
 /// A resident as callers see it.
@@ -273,6 +275,9 @@ pub(crate) struct LogInput {
     /// Entries at most, 1 to 200.
     #[serde(default)]
     limit: Option<usize>,
+    /// Wait so long for the first, 0 to 300000 milliseconds.
+    #[serde(default)]
+    wait_ms: Option<u64>,
 }
 
 /// What became of its events, oldest first.
@@ -298,14 +303,32 @@ impl Verb for Log {
                 format!("takes 1 to {RESIDENT_LOG_PAGE}, not {limit}"),
             ));
         }
-        let entries = ctx
-            .house
-            .look(move |sql| {
-                rows::find(sql, &input.name)?;
-                rows::entries(sql, &input.name, input.after, limit)
-            })
-            .await?;
-        Ok(LogOutput { entries })
+        let wait_ms = input.wait_ms.unwrap_or(0);
+        if wait_ms > WAIT_MS_MAX {
+            return Err(Error::invalid(
+                "waitMs",
+                format!("takes 0 to {WAIT_MS_MAX} milliseconds, not {wait_ms}"),
+            ));
+        }
+        let deadline = Instant::now() + Duration::from_millis(wait_ms);
+        let mut grown = ctx.house.store.watch_key(&log_key(&input.name));
+        loop {
+            let (name, after) = (input.name.clone(), input.after);
+            let entries = ctx
+                .house
+                .look(move |sql| {
+                    rows::find(sql, &name)?;
+                    rows::entries(sql, &name, after, limit)
+                })
+                .await?;
+            if !entries.is_empty() || Instant::now() >= deadline {
+                return Ok(LogOutput { entries });
+            }
+            let _ = ctx
+                .house
+                .unless_stopping(tokio::time::timeout_at(deadline, grown.changed()))
+                .await?;
+        }
     }
 }
 

@@ -25,6 +25,11 @@ pub fn tell_topic(name: &str) -> String {
     format!("weft.resident.{name}")
 }
 
+/// The key that waiters of a resident's log watch.
+pub fn log_key(name: &str) -> String {
+    format!("resident-log:{name}")
+}
+
 /// Where events go that a resident gave up.
 pub fn dead_topic(name: &str) -> String {
     format!("weft.dead.{name}")

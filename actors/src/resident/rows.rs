@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use weft_mesh::{Draft, Event, Topic, Tx};
 
 use super::spec::ResidentSpec;
-use super::{dead_topic, tell_topic};
+use super::{dead_topic, log_key, tell_topic};
 use crate::error::{Error, Result};
 use crate::limits::{RESIDENT_HOLD_MS, RESIDENT_LOG_KEPT};
 
@@ -284,6 +284,7 @@ pub fn add_entry(tx: &mut Tx<'_>, name: &str, entry: &LogEntry) -> Result<()> {
                (SELECT n FROM resident_log WHERE name = ?1 ORDER BY n DESC LIMIT 1 OFFSET ?2)",
         )?
         .execute(params![name, RESIDENT_LOG_KEPT])?;
+    tx.wake(&log_key(name));
     Ok(())
 }
 

@@ -244,6 +244,13 @@ pub fn set_owner(sql: &Connection, id: &str, session: &str) -> Result<()> {
     Ok(())
 }
 
+/// Lets another task take this one's key.
+pub fn free_key(sql: &Connection, id: &str) -> Result<()> {
+    sql.prepare_cached("UPDATE tasks SET task_key = NULL WHERE id = ?1")?
+        .execute([id])?;
+    Ok(())
+}
+
 /// What a repeated request is answered with.
 pub enum Request {
     /// Not seen before.

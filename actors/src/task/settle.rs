@@ -16,6 +16,9 @@ use crate::house::{House, now_ms};
 use crate::limits::SUMMARY_CHARS_MAX;
 use crate::sys::{self, Descendants};
 
+/// The reason of a lost task whose command never ran a byte: its node ended between the row and the start.
+pub const NEVER_STARTED: &str = "never-started";
+
 /// What became of a task.
 #[derive(Debug)]
 pub enum Settled {
@@ -184,7 +187,7 @@ fn look(path: &Path, id: &str, streams: &[StreamName]) -> Result<Found> {
 
 fn never_started() -> Found {
     Found::Ended(Box::new(Told {
-        end: lost(None, "never-started", None),
+        end: lost(None, NEVER_STARTED, None),
         summary: None,
     }))
 }

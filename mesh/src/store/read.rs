@@ -57,7 +57,7 @@ pub(super) fn events(conn: &Connection, query: &Query, epoch: &str) -> Result<Pa
         events,
         epoch: epoch.to_owned(),
         omitted,
-        next: stopped_at.unwrap_or_else(|| newest),
+        next: stopped_at.unwrap_or(newest),
         more: stopped_at.is_some(),
     })
 }
