@@ -41,6 +41,11 @@ fn a_stop_that_fails_inside_answers_an_error_and_the_next_one_works() {
         durable(&client, "sleep 100", TOPIC),
         durable(&client, "sleep 100", TOPIC),
     );
+    // Until its actor has met the shim, a stop goes to the shim alone.
+    eventually("both actors are connected", || {
+        let status = client.call("node.status", json!({})).ok("status");
+        (status["runningTasks"] == 2).then_some(())
+    });
     let refused = client.call("tasks.stop", json!({"id": id}));
     assert_eq!(
         (refused.status, refused.slug().as_str()),
