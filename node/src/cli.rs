@@ -15,12 +15,14 @@ mod tests;
 mod tokens;
 
 use std::ffi::OsStr;
+use std::io::Write as _;
 
 use clap::builder::FalseyValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::app::{App, Globals, say};
+use crate::config;
 use crate::exit::{self, Failure};
 
 /// Keeps commands running and tells everyone who waits, exactly once
@@ -28,7 +30,6 @@ use crate::exit::{self, Failure};
 #[command(
     name = "weft",
     version,
-    disable_help_subcommand = true,
     after_help = "Examples:\n  weft run -- make -j2                     run it here, with its own exit code\n  weft run --durable --notify builds -- make   run it on, and announce its end on the topic builds\n  weft ps; weft logs -f ID; weft stop ID   look, follow, end\n  weft mesh subscribe 'builds'             hear of every end\n\nEvery option can also be given by a variable: --timeout of `weft run` is WEFT_RUN_TIMEOUT."
 )]
 struct Cli {
@@ -60,19 +61,19 @@ enum Verb {
     Watch(read::Watch),
     /// End a task with all its processes
     Stop(tasks::Stop),
-    /// List running tasks of this home that other sessions own
+    /// List the tasks of this home that other sessions own, those that have ended too
     External(tasks::External),
     /// Take over a task of another session, without a restart
     Adopt(tasks::Adopt),
     /// Show what was delivered to this session
     Inbox(inbox::Inbox),
-    /// Call an action with a JSON object
+    /// Call an action with a JSON object; without one, list the actions
     Call(node::Call),
     /// Show what the node can do
     Capabilities,
     /// Run the node of a home, or look after it
     Node(node::Node),
-    /// Run the node with the dashboard on 127.0.0.1:7411
+    /// Run the node with TCP on 127.0.0.1:7411, and print the address
     Up(node::Up),
     /// Look after homes
     #[command(subcommand)]
@@ -88,6 +89,8 @@ enum Verb {
     Token(tokens::Tokens),
     /// See a durable build finish and a resident hear of it, in a temporary home
     Demo,
+    /// Show the version
+    Version,
     /// Supervise one task; weft starts it
     #[command(hide = true)]
     Shim,
@@ -95,28 +98,61 @@ enum Verb {
 
 /// Parses, runs, and gives the exit code.
 pub(crate) fn main() -> u8 {
-    let matches = match command().try_get_matches() {
-        Ok(matches) => matches,
-        Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() {
-                exit::USAGE
-            } else {
-                exit::DONE
-            };
-        }
-    };
-    let cli = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return exit::USAGE;
-        }
+    let (cli, called) = match parse() {
+        Ok(parsed) => parsed,
+        Err(error) => return misread(&error),
     };
     let json = cli.globals.json;
+    let for_command = matches!(cli.verb, Verb::Run(_) | Verb::Start(_));
     App::new(cli.globals)
         .and_then(|app| cli.verb.perform(&app))
-        .unwrap_or_else(|failure| report(&failure, json))
+        .unwrap_or_else(|failure| {
+            report(&failure, &called, json);
+            if for_command {
+                failure.code_for_command()
+            } else {
+                failure.code()
+            }
+        })
+}
+
+/// The command line, and its verb as it was called: `weft mesh read`.
+fn parse() -> Result<(Cli, String), clap::Error> {
+    let matches = command().try_get_matches()?;
+    let mut called = String::from("weft");
+    let mut verbs = matches.subcommand();
+    while let Some((name, inner)) = verbs {
+        called.push(' ');
+        called.push_str(name);
+        verbs = inner.subcommand();
+    }
+    Ok((Cli::from_arg_matches(&matches)?, called))
+}
+
+/// Tells why the command line cannot be read, or shows the help that was asked for.
+fn misread(error: &clap::Error) -> u8 {
+    if error.use_stderr() && config::wants_json() {
+        let failure = Failure::Usage(in_short(&error.render().to_string()));
+        let _ = writeln!(std::io::stderr().lock(), "{}", failure.document("weft"));
+        return exit::USAGE;
+    }
+    let _ = error.print();
+    if error.use_stderr() {
+        exit::USAGE
+    } else {
+        exit::DONE
+    }
+}
+
+/// What a parser's message says, without the usage below it.
+fn in_short(message: &str) -> String {
+    let said: Vec<&str> = message
+        .lines()
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .map(|line| line.trim().trim_start_matches("error: "))
+        .filter(|line| !line.is_empty())
+        .collect();
+    said.join(" ")
 }
 
 impl Verb {
@@ -143,6 +179,13 @@ impl Verb {
             Verb::Residents(verb) => verb.perform(app),
             Verb::Token(verb) => verb.perform(app),
             Verb::Demo => crate::demo::demo(app),
+            Verb::Version => {
+                let version = env!("CARGO_PKG_VERSION");
+                app.answer(&json!({"version": version}), |_| {
+                    format!("weft {version}\n")
+                })?;
+                Ok(exit::DONE)
+            }
             Verb::Shim => Err(Failure::Usage(
                 "a shim is started by a node, with its task on standard input".to_owned(),
             )),
@@ -150,18 +193,20 @@ impl Verb {
     }
 }
 
-/// Tells why nothing came of it. With `--json` the document goes to stdout, since it is the one answer there is.
-fn report(failure: &Failure, json: bool) -> u8 {
-    if !matches!(failure, Failure::OutputClosed) {
-        if json {
-            let _ = crate::app::print(&format!("{}\n", failure.document()));
-        }
-        say(&failure.to_string());
-        if let Some(hint) = failure.hint() {
-            say(&hint);
-        }
+/// Tells why nothing came of it, on stderr: with `--json` as one document.
+fn report(failure: &Failure, called: &str, json: bool) {
+    if matches!(failure, Failure::OutputClosed) {
+        return;
     }
-    failure.code()
+    if json {
+        // That nobody may see it is no reason to end otherwise.
+        let _ = writeln!(std::io::stderr().lock(), "{}", failure.document(called));
+        return;
+    }
+    say(&failure.to_string());
+    if let Some(hint) = failure.hint(called) {
+        say(&hint);
+    }
 }
 
 /// The command line with a variable for every option.

@@ -1,11 +1,14 @@
 //! A client of the home's node: calls of actions, and the stream of events.
 //!
-//! Where a node cannot be reached one is started, once; where a connection breaks before the first byte of an answer
-//! the request is sent once more. That is safe because changing calls carry a `requestId`, and events an id.
+//! Where a node cannot be reached one is started, once; where a connection breaks the request is sent again. That is safe
+//! because most calls only look, changing calls carry a `requestId`, and events an id.
+
+mod events;
 
 use std::io;
+use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
@@ -13,19 +16,49 @@ use serde_json::Value;
 use weft_actors::home::Home;
 use weft_web::limits::BODY_BYTES_MAX;
 
+use crate::app::say;
 use crate::autostart::Starter;
 use crate::exit::Failure;
-use crate::http::{Connection, body_of};
-use crate::limits::SENDS_MAX;
-use crate::sse::{Message, Parser};
+use crate::http::{self, Connection, body_of};
+use crate::limits::{CUT_SOON_MS, CUTS_MAX, NODE_GONE_MS, NODE_STOP_MS, SILENT_MS, WAIT_MS_UNSAID};
+use crate::sse::Parser;
+
+pub(crate) use events::Events;
 
 /// Whether sending a request twice can do something twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repeat {
-    /// It reads, or the node knows it again.
-    Safe,
-    /// Nothing would recognise it.
-    Unsafe,
+    /// It only looks.
+    Looks,
+    /// It changes something, and the node knows it again.
+    Known,
+    /// It may change something, and nothing would recognise it.
+    Unknown,
+}
+
+/// How often a request was cut off soon after it was sent.
+struct Cuts {
+    soon: u32,
+    sent: Instant,
+}
+
+impl Cuts {
+    fn none() -> Self {
+        Cuts {
+            soon: 0,
+            sent: Instant::now(),
+        }
+    }
+
+    /// Counts one more cut. A wait that lasted before it was cut met another node's end; only cuts in a row mean that asking
+    /// is what ends the node.
+    fn are_too_many(&mut self) -> bool {
+        if self.sent.elapsed() > Duration::from_millis(CUT_SOON_MS) {
+            self.soon = 0;
+        }
+        self.soon += 1;
+        self.soon >= CUTS_MAX
+    }
 }
 
 /// One request before it meets a connection.
@@ -36,6 +69,8 @@ struct Draft<'a> {
     last_event_id: Option<&'a str>,
     body: Bytes,
     repeat: Repeat,
+    /// How long its answer may rightly take; none where nobody can tell.
+    takes_ms: Option<u64>,
 }
 
 /// A client of one home, acting as one owner session.
@@ -73,13 +108,18 @@ impl Client {
 
     /// Calls an action that changes nothing.
     pub(crate) async fn read(&mut self, reference: &str, input: Value) -> Result<Value, Failure> {
-        self.call(reference, &input, Repeat::Safe).await
+        self.call(reference, &input, Repeat::Looks, Some(0)).await
     }
 
     /// Calls an action that waits for something to happen, and goes on waiting where its node ends meanwhile.
     pub(crate) async fn wait(&mut self, reference: &str, input: Value) -> Result<Value, Failure> {
+        let wait_ms = ["waitMs", "timeoutMs"]
+            .iter()
+            .find_map(|name| input[name].as_u64())
+            .unwrap_or(WAIT_MS_UNSAID);
         loop {
-            match self.call(reference, &input, Repeat::Safe).await {
+            let answer = self.call(reference, &input, Repeat::Looks, Some(wait_ms));
+            match answer.await {
                 Err(failure) if failure.is_refusal("node-stopping") => {
                     // The node closes what it has answered. Asking again before that would only ask the same node.
                     self.closed().await;
@@ -98,17 +138,20 @@ impl Client {
         input["requestId"] = crate::ids::ordered()
             .map_err(|error| Failure::io("a request id", error))?
             .into();
-        self.call(reference, &input, Repeat::Safe).await
+        // The longest that a change takes is the stop of a tree that does not listen.
+        let takes_ms = NODE_STOP_MS.saturating_add(input["graceMs"].as_u64().unwrap_or(0));
+        self.call(reference, &input, Repeat::Known, Some(takes_ms))
+            .await
     }
 
     /// Calls an action as it was written by a person, who may have given it a request id.
     pub(crate) async fn bare(&mut self, reference: &str, input: &Value) -> Result<Value, Failure> {
         let repeat = if input.get("requestId").is_some() {
-            Repeat::Safe
+            Repeat::Known
         } else {
-            Repeat::Unsafe
+            Repeat::Unknown
         };
-        self.call(reference, input, repeat).await
+        self.call(reference, input, repeat, None).await
     }
 
     /// Posts to a topic with a grant. The body carries the event's id, so a repeat is known again.
@@ -124,9 +167,10 @@ impl Client {
             bearer: Some(token),
             last_event_id: None,
             body: Bytes::from(body.to_string()),
-            repeat: Repeat::Safe,
+            repeat: Repeat::Known,
+            takes_ms: Some(0),
         };
-        decode(&body_of(self.exchange(&draft).await?).await?)
+        self.answer(&draft).await
     }
 
     async fn call(
@@ -134,6 +178,7 @@ impl Client {
         reference: &str,
         input: &Value,
         repeat: Repeat,
+        takes_ms: Option<u64>,
     ) -> Result<Value, Failure> {
         let draft = Draft {
             method: Method::POST,
@@ -142,8 +187,9 @@ impl Client {
             last_event_id: None,
             body: Bytes::from(input.to_string()),
             repeat,
+            takes_ms,
         };
-        decode(&body_of(self.exchange(&draft).await?).await?)
+        self.answer(&draft).await
     }
 
     /// Opens the stream of events that match `topics`, after the cursor.
@@ -164,9 +210,10 @@ impl Client {
             bearer: None,
             last_event_id,
             body: Bytes::new(),
-            repeat: Repeat::Safe,
+            repeat: Repeat::Looks,
+            takes_ms: Some(0),
         };
-        let response = self.exchange(&draft).await?;
+        let response = self.exchange(&draft, &mut Cuts::none()).await?;
         if !response.status().is_success() {
             body_of(response).await?;
             return Err(Failure::Protocol(
@@ -187,28 +234,92 @@ impl Client {
         })
     }
 
-    /// One request and the head of its answer, over a cut and a start of the node.
-    async fn exchange(&mut self, draft: &Draft<'_>) -> Result<Response<Incoming>, Failure> {
+    /// One request and its whole answer, also where the answer breaks off in the middle.
+    async fn answer(&mut self, draft: &Draft<'_>) -> Result<Value, Failure> {
+        let mut cuts = Cuts::none();
+        loop {
+            let response = self.exchange(draft, &mut cuts).await?;
+            match body_of(response).await {
+                Err(Failure::Cut(reason)) => {
+                    let node = self.connection.take();
+                    self.cut(draft, &mut cuts, node.as_ref(), reason).await?;
+                }
+                body => return decode(&body?),
+            }
+        }
+    }
+
+    /// One request and the head of its answer, over cuts and starts of the node.
+    async fn exchange(
+        &mut self,
+        draft: &Draft<'_>,
+        cuts: &mut Cuts,
+    ) -> Result<Response<Incoming>, Failure> {
         bounded(&draft.body)?;
-        let mut sends = 0;
         loop {
             let mut connection = match self.connection.take() {
                 Some(connection) => connection,
                 None => self.connect().await?,
             };
-            sends += 1;
-            match connection.send(self.request(draft)?).await {
+            cuts.sent = Instant::now();
+            match self.head(draft, &mut connection).await? {
                 Ok(response) => {
                     self.connection = Some(connection);
                     return Ok(response);
                 }
                 // A request that hyper gave back never left this process.
-                Err(error)
-                    if sends < SENDS_MAX
-                        && (draft.repeat == Repeat::Safe || error.is_canceled()) => {}
-                Err(error) => return Err(Failure::Cut(words(&error))),
+                Err(error) if error.is_canceled() && !cuts.are_too_many() => {}
+                Err(error) => {
+                    self.cut(draft, cuts, Some(&connection), words(&error))
+                        .await?
+                }
             }
         }
+    }
+
+    /// Sends a request and waits for the head of its answer, telling a person where that takes longer than it may.
+    async fn head(
+        &self,
+        draft: &Draft<'_>,
+        connection: &mut Connection,
+    ) -> Result<Result<Response<Incoming>, hyper::Error>, Failure> {
+        let pid = connection.peer();
+        let answer = connection.send(self.request(draft)?);
+        tokio::pin!(answer);
+        if let Some(takes_ms) = draft.takes_ms {
+            let bound = Duration::from_millis(takes_ms.saturating_add(SILENT_MS));
+            if let Ok(answer) = tokio::time::timeout(bound, &mut answer).await {
+                return Ok(answer);
+            }
+            let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+            say(&format!(
+                "the node{pid} of {} does not answer; still waiting for it",
+                self.home.root.display()
+            ));
+        }
+        Ok(answer.await)
+    }
+
+    /// Returns when a request that was cut off can be sent again, or with the reason why it cannot.
+    async fn cut(
+        &self,
+        draft: &Draft<'_>,
+        cuts: &mut Cuts,
+        node: Option<&Connection>,
+        reason: String,
+    ) -> Result<(), Failure> {
+        let too_many = cuts.are_too_many();
+        match draft.repeat {
+            Repeat::Looks if too_many => return Err(Failure::Broken(reason)),
+            Repeat::Looks => {}
+            Repeat::Known if !too_many => {}
+            Repeat::Known | Repeat::Unknown => return Err(Failure::Cut(reason)),
+        }
+        // A node that was killed may close our connection before its door: asked through that, it would only cut us again.
+        if let Some(pid) = node.and_then(Connection::peer) {
+            http::gone(pid, Duration::from_millis(NODE_GONE_MS)).await;
+        }
+        Ok(())
     }
 
     /// Returns when the node has closed the connection of the last call: after a stop, when it is gone.
@@ -307,39 +418,6 @@ pub(crate) fn encode(text: &str) -> String {
             }
             out
         })
-}
-
-/// An open stream of events.
-pub(crate) struct Events {
-    /// The cursor it began after, as the node said.
-    pub(crate) from: Option<String>,
-    body: Incoming,
-    parser: Parser,
-    ready: std::vec::IntoIter<Message>,
-    /// The stream has its connection to itself, for as long as it lasts.
-    _connection: Option<Connection>,
-}
-
-impl Events {
-    /// The next message; none when the node ended the stream or the connection broke.
-    pub(crate) async fn next(&mut self) -> Result<Option<Message>, Failure> {
-        loop {
-            if let Some(message) = self.ready.next() {
-                return Ok(Some(message));
-            }
-            match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Some(bytes) = frame.data_ref() {
-                        let messages = self.parser.push(bytes).map_err(|_| {
-                            Failure::Protocol("an event of the stream is too long".to_owned())
-                        })?;
-                        self.ready = messages.into_iter();
-                    }
-                }
-                Some(Err(_)) | None => return Ok(None),
-            }
-        }
-    }
 }
 
 #[cfg(test)]

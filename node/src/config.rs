@@ -60,6 +60,19 @@ pub(crate) fn no_color() -> bool {
     set("NO_COLOR").is_some() || std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
+/// Whether JSON is wanted, also where the command line cannot be read. What stands after `--` is a command's own.
+pub(crate) fn wants_json() -> bool {
+    let by_variable = set("WEFT_JSON").is_some_and(|value| {
+        let value = value.to_string_lossy().to_ascii_lowercase();
+        !["0", "n", "no", "f", "false", "off"].contains(&value.as_str())
+    });
+    by_variable
+        || std::env::args_os()
+            .skip(1)
+            .take_while(|word| word != "--")
+            .any(|word| word == "--json")
+}
+
 /// The token of `weft mesh post`, where it is given by the environment.
 pub(crate) fn mesh_token() -> Option<String> {
     set("WEFT_MESH_TOKEN").and_then(|token| token.into_string().ok())

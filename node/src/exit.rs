@@ -62,6 +62,9 @@ pub(crate) enum Failure {
     /// The connection broke where a repeat would not be safe.
     #[error("the connection to the node broke: {0}")]
     Cut(String),
+    /// The connection broke each time that a question was asked again.
+    #[error("the node breaks the connection again and again: {0}")]
+    Broken(String),
     /// The other side does not speak as a node does.
     #[error("the node's answer cannot be understood: {0}")]
     Protocol(String),
@@ -104,36 +107,47 @@ impl Failure {
             Failure::Refused(problem) => problem.code(),
             Failure::NoNode { .. }
             | Failure::Cut(_)
+            | Failure::Broken(_)
             | Failure::Protocol(_)
             | Failure::Io { .. } => WEFT_FAILED,
             Failure::OutputClosed => BROKEN_PIPE,
         }
     }
 
-    /// What a person can do about it, where the message does not say so already.
-    pub(crate) fn hint(&self) -> Option<String> {
+    /// The exit code where that of a command is expected: what kept it from being run must not look like its own end.
+    pub(crate) fn code_for_command(&self) -> u8 {
         match self {
-            Failure::Usage(_) => Some("`weft --help` shows the verbs, `weft VERB --help` their options".to_owned()),
+            Failure::Home(_) | Failure::Config { .. } => WEFT_FAILED,
+            other => other.code(),
+        }
+    }
+
+    /// What a person can do about it, where the message does not say so already. `verb` is the command as it was called,
+    /// `weft mesh read`.
+    pub(crate) fn hint(&self, verb: &str) -> Option<String> {
+        match self {
+            Failure::Usage(_) => Some(format!("`{verb} --help` shows how it is used")),
             Failure::NoNode { home, .. } => Some(format!(
                 "run `weft --home {} node` to see it start; nothing is ever run unsupervised instead",
                 shell_word(&home.to_string_lossy())
             )),
             Failure::Cut(_) => Some("look with `weft ps --all` whether it took effect before you repeat it".to_owned()),
+            Failure::Broken(_) => Some("run `weft node` in the foreground and ask again to see why".to_owned()),
             Failure::Protocol(_) => Some("another version may be running; `weft node status` tells, `weft node stop` ends it, tasks go on".to_owned()),
             _ => None,
         }
     }
 
-    /// The problem document of a refusal, for `--json`.
-    pub(crate) fn document(&self) -> Value {
-        match self {
-            Failure::Refused(problem) => problem.document.clone(),
-            other => serde_json::json!({
-                "type": format!("urn:weft:problem:{}", other.slug()),
-                "title": other.to_string(),
-                "detail": other.hint().unwrap_or_default(),
-            }),
+    /// The failure as a problem document, for `--json`: that of a refusal as it came, any other in the same form.
+    pub(crate) fn document(&self, verb: &str) -> Value {
+        if let Failure::Refused(problem) = self {
+            return problem.document.clone();
         }
+        let detail = match self.hint(verb) {
+            Some(hint) => format!("{self}; {hint}"),
+            None => self.to_string(),
+        };
+        problem_document(self.slug(), &detail)
     }
 
     fn slug(&self) -> &str {
@@ -145,6 +159,7 @@ impl Failure {
             Failure::Failed(_) => "failed",
             Failure::NoNode { .. } => "no-node",
             Failure::Cut(_) => "outcome-unknown",
+            Failure::Broken(_) => "connection",
             Failure::Protocol(_) => "protocol",
             Failure::Io { .. } => "io",
             Failure::OutputClosed => "output-closed",
@@ -155,6 +170,16 @@ impl Failure {
     pub(crate) fn is_refusal(&self, slug: &str) -> bool {
         matches!(self, Failure::Refused(problem) if problem.slug == slug)
     }
+}
+
+/// A problem document in the form that nodes give it, without the status of a request that was never made.
+fn problem_document(slug: &str, detail: &str) -> Value {
+    let words = slug.replace('-', " ");
+    let mut letters = words.chars();
+    let title = letters.next().map_or_else(String::new, |first| {
+        first.to_ascii_uppercase().to_string() + letters.as_str()
+    });
+    serde_json::json!({"type": format!("urn:weft:problem:{slug}"), "title": title, "detail": detail})
 }
 
 /// A refusal by the node: the document as it came and the two parts that decide.
@@ -176,6 +201,14 @@ impl Problem {
         let kind = document["type"].as_str().unwrap_or_default();
         let slug = kind.rsplit(':').next().unwrap_or(kind).to_owned();
         Problem { slug, document }
+    }
+
+    /// A refusal that is found out here and is the node's by right, in its words and form.
+    pub(crate) fn here(slug: &str, detail: &str) -> Self {
+        Problem {
+            slug: slug.to_owned(),
+            document: problem_document(slug, detail),
+        }
     }
 
     /// The document's text of this name.
@@ -285,6 +318,36 @@ mod tests {
     fn what_is_no_problem_document_still_becomes_a_message() {
         let text = Failure::Refused(Problem::parse(502, b"<html>\x1b]0;x\x07")).to_string();
         assert!(!text.contains('\x1b') && text.contains("<html>"), "{text}");
+    }
+
+    #[test]
+    fn every_failure_has_a_document_of_one_form() {
+        for failure in [
+            Failure::Usage("--env x: takes NAME=VALUE".to_owned()),
+            Failure::Cut("reset".to_owned()),
+            Failure::Failed("no node runs".to_owned()),
+            Failure::Refused(Problem::here("not-found", "there is no task x")),
+        ] {
+            let document = failure.document("weft run");
+            let names: Vec<&String> = document.as_object().unwrap().keys().collect();
+            assert_eq!(names, ["detail", "title", "type"], "{document}");
+            assert!(
+                document["detail"]
+                    .as_str()
+                    .unwrap()
+                    .contains(&failure.to_string()),
+                "{document}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_keeps_a_command_from_running_is_not_taken_for_its_end() {
+        let failure = Failure::Home(HomeError::Absent { path: "/x".into() });
+        assert_eq!(
+            (failure.code(), failure.code_for_command()),
+            (REFUSED, WEFT_FAILED)
+        );
     }
 
     #[test]

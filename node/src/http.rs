@@ -5,13 +5,16 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use crate::exit::{Failure, Problem};
 use crate::limits::{ANSWER_BYTES_MAX, SOCKET_PATH_BYTES_MAX};
@@ -60,6 +63,7 @@ impl SocketPath {
 pub(crate) struct Connection {
     requests: SendRequest<Full<Bytes>>,
     ended: tokio::task::JoinHandle<Result<(), hyper::Error>>,
+    peer: Option<Pid>,
 }
 
 impl Connection {
@@ -67,7 +71,11 @@ impl Connection {
     pub(crate) async fn unix(home: &Path) -> io::Result<Self> {
         let stream = SocketPath::new(home, "node.sock")?.connect()?;
         stream.set_nonblocking(true)?;
-        Connection::over(tokio::net::UnixStream::from_std(stream)?).await
+        let stream = tokio::net::UnixStream::from_std(stream)?;
+        let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
+        let mut connection = Connection::over(stream).await?;
+        connection.peer = peer.and_then(Pid::from_raw);
+        Ok(connection)
     }
 
     /// To a TCP address.
@@ -86,7 +94,13 @@ impl Connection {
         Ok(Connection {
             requests,
             ended: tokio::spawn(connection),
+            peer: None,
         })
+    }
+
+    /// The process that listens on the other side; none over TCP, or where it lives in another world of numbers.
+    pub(crate) fn peer(&self) -> Option<Pid> {
+        self.peer
     }
 
     /// Sends one request. An error means that no byte of an answer came.
@@ -100,11 +114,32 @@ impl Connection {
 
     /// Returns when the other side has closed the connection.
     pub(crate) async fn closed(self) {
-        let Connection { requests, ended } = self;
+        let Connection {
+            requests, ended, ..
+        } = self;
         // How it ended does not matter. The sender lives until then, since dropping it would be our own end.
         let _ = ended.await;
         drop(requests);
     }
+}
+
+/// Waits, at most `bound`, until the process `pid` is gone. A stranger that got its number meanwhile costs the bound, and nothing
+/// else.
+pub(crate) async fn gone(pid: Pid, bound: Duration) {
+    // Whoever waited for itself would wait for nothing. A process that cannot be opened is gone.
+    if pid == getpid() {
+        return;
+    }
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
+        return;
+    };
+    let bound = Timespec {
+        tv_sec: bound.as_secs().cast_signed(),
+        tv_nsec: i64::from(bound.subsec_nanos()),
+    };
+    // The kernel's wait, on a thread of its own. How it ends does not matter: the caller goes on in any case.
+    let wait = move || poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&bound));
+    let _ = tokio::task::spawn_blocking(wait).await;
 }
 
 /// The whole body of a good answer; a refusal becomes [`Failure::Refused`].

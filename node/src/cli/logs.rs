@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::given;
 use crate::app::{App, block_on, colour, print_bytes, print_json, say};
 use crate::client::Client;
-use crate::exit::{self, Failure};
+use crate::exit::{self, Failure, Problem};
 use crate::limits::{READ_BYTES_MAX, WAIT_MS_MAX};
 use crate::render::{list, log::Filter, text, visible};
 
@@ -143,13 +143,17 @@ fn pick<'a>(tasks: &'a [Value], id: &str) -> Result<&'a Value, Failure> {
         .collect();
     match fits.as_slice() {
         [task] => Ok(task),
-        [] => Err(Failure::Failed(format!("there is no task {id}"))),
+        [] => Err(Failure::Refused(Problem::here(
+            "not-found",
+            &format!("there is no task {id}"),
+        ))),
         many => tasks
             .iter()
             .find(|task| text(task, "id") == id)
             .ok_or_else(|| {
                 let ids: Vec<&str> = many.iter().map(|task| text(task, "id")).collect();
-                Failure::Failed(format!("{id} could be {}", ids.join(", ")))
+                let detail = format!("{id} could be {}", ids.join(", "));
+                Failure::Refused(Problem::here("ambiguous-id", &detail))
             }),
     }
 }

@@ -1,27 +1,30 @@
 //! `node`, `up`, `call` and `capabilities`: the node itself, and its actions as they are.
 
+use std::time::Duration;
+
 use clap::Subcommand;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::Pid;
 use serde_json::{Value, json};
+use weft_actors::action;
 
 use crate::app::{App, block_on, json_argument, print_json, say};
 use crate::cli_node::{self, Options};
 use crate::client::Client;
 use crate::duration::{Idle, parse_idle};
 use crate::exit::{self, Failure};
+use crate::http::gone;
 use crate::limits::{LOCK_WAIT_MS, UP_ADDRESS};
-use crate::render::{self, list};
+use crate::render::{self, list, text};
 
 /// Options of `call`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weft call tasks.list '{\"all\":true}'\n  weft call mesh.publish @event.json"
+    after_help = "Without an action it lists those of the node, with what each does.\n\nExamples:\n  weft call\n  weft call tasks.list '{\"all\":true}'\n  weft call mesh.publish @event.json"
 )]
 pub(super) struct Call {
     /// The action, such as tasks.read
     #[arg(value_name = "REF")]
-    reference: String,
+    reference: Option<String>,
     /// Its JSON object; @FILE reads a file, - stdin
     #[arg(value_name = "JSON", default_value = "{}")]
     input: String,
@@ -29,19 +32,47 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
+        let Some(reference) = &self.reference else {
+            return list_actions(app);
+        };
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.';
-        if self.reference.is_empty() || !self.reference.bytes().all(plain) {
+        if reference.is_empty() || !reference.bytes().all(plain) {
             return Err(Failure::Usage(format!(
-                "`{}` is no ref of an action, such as tasks.read",
-                self.reference
+                "`{reference}` is no ref of an action, such as tasks.read"
             )));
         }
         let input = json_argument("the input", &self.input)?;
         let mut client = app.client()?;
-        let answer = block_on(client.bare(&self.reference, &input))?;
+        let answer = block_on(client.bare(reference, &input))?;
         print_json(&answer)?;
         Ok(exit::DONE)
     }
+}
+
+/// Lists the actions that the node offers. What one does is told by this program, where it knows the action.
+fn list_actions(app: &App) -> Result<u8, Failure> {
+    let mut client = app.client()?;
+    let answer = block_on(client.read("capabilities", json!({})))?;
+    let actions: Vec<Value> = list(&answer, "features")
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|reference| {
+            let summary = action::find(reference).map_or("", |action| action.summary);
+            json!({"ref": reference, "summary": summary})
+        })
+        .collect();
+    app.answer(&json!({"actions": actions}), |answer| {
+        let rows: Vec<Vec<String>> = list(answer, "actions")
+            .iter()
+            .map(|action| {
+                ["ref", "summary"]
+                    .map(|name| text(action, name).to_owned())
+                    .to_vec()
+            })
+            .collect();
+        render::table(&["REF", "WHAT IT DOES"], &rows)
+    })?;
+    Ok(exit::DONE)
 }
 
 /// Shows what the node can do.
@@ -124,10 +155,10 @@ fn status(app: &App) -> Result<u8, Failure> {
 fn stop(app: &App) -> Result<u8, Failure> {
     let mut client = app.client_of_running()?;
     let answer = block_on(async {
-        match client.bare("node.stop", &json!({})).await {
+        match client.change("node.stop", json!({})).await {
             Ok(answer) => {
                 client.closed().await;
-                wait_for_end(&answer);
+                wait_for_end(&answer).await;
                 Ok(answer)
             }
             Err(Failure::NoNode { .. }) => Ok(Value::Null),
@@ -149,20 +180,12 @@ fn stop(app: &App) -> Result<u8, Failure> {
 }
 
 /// Waits, for a bounded time, until the process that answered is gone: it writes into the home up to its end.
-fn wait_for_end(answer: &Value) {
+async fn wait_for_end(answer: &Value) {
     let pid = answer["pid"]
         .as_i64()
         .and_then(|pid| i32::try_from(pid).ok());
-    let Some(pid) = pid.and_then(Pid::from_raw) else {
-        return;
-    };
-    // One that cannot be opened is gone. A stranger that got its number meanwhile costs the bound, and nothing else.
-    if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
-        let bound = Timespec {
-            tv_sec: (LOCK_WAIT_MS / 1000).cast_signed(),
-            tv_nsec: 0,
-        };
-        let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&bound));
+    if let Some(pid) = pid.and_then(Pid::from_raw) {
+        gone(pid, Duration::from_millis(LOCK_WAIT_MS)).await;
     }
 }
 

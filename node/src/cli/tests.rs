@@ -122,6 +122,8 @@ fn the_words_people_type_unread_are_known() {
         &["weft", "inspect", "t-1"],
         &["weft", "status", "t-1"],
         &["weft", "start", "--", "true"],
+        &["weft", "version"],
+        &["weft", "call"],
         &["weft", "stop", "-t", "5", "t-1", "t-2"],
         &["weft", "stop", "--time", "5s", "t-1"],
         &["weft", "logs", "-f", "-n", "5", "t-1", "t-2"],
@@ -176,4 +178,35 @@ fn what_does_not_fit_together_is_refused() {
     ] {
         assert!(command().try_get_matches_from(line).is_err(), "{line:?}");
     }
+}
+
+#[test]
+fn help_is_there_for_every_verb_by_either_way() {
+    for line in [
+        &["weft", "help"][..],
+        &["weft", "help", "run"],
+        &["weft", "help", "mesh", "grant"],
+        &["weft", "mesh", "help", "grant"],
+        &["weft", "call", "--help"],
+    ] {
+        let shown = command().try_get_matches_from(line).unwrap_err();
+        assert_eq!(
+            shown.kind(),
+            clap::error::ErrorKind::DisplayHelp,
+            "{line:?}"
+        );
+    }
+}
+
+#[test]
+fn a_parser_s_message_is_told_without_the_usage_below_it() {
+    let refused = command()
+        .try_get_matches_from(["weft", "mesh", "read", "--limt", "3"])
+        .unwrap_err();
+    let told = in_short(&refused.render().to_string());
+    assert!(
+        told.starts_with("unexpected argument '--limt' found"),
+        "{told}"
+    );
+    assert!(!told.contains("Usage") && !told.contains('\n'), "{told}");
 }

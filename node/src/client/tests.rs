@@ -138,11 +138,59 @@ async fn an_answer_that_breaks_off_is_not_taken_for_one() {
             .unwrap();
     });
     let failure = client(dir.path())
-        .read("tasks.list", json!({}))
+        .bare("tasks.stop", &json!({"id": "t-1"}))
         .await
         .unwrap_err();
     assert!(matches!(failure, Failure::Cut(_)), "{failure:?}");
     served.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_question_is_asked_again_after_every_cut_wherever_it_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = UnixListener::bind(dir.path().join("node.sock")).unwrap();
+    let served = tokio::spawn(async move {
+        let mut asked = Vec::new();
+        for answered in [
+            "",
+            "",
+            "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{\"a\"",
+            "",
+        ] {
+            let (mut stream, _) = node.accept().await.unwrap();
+            asked.push(request(&mut stream).await);
+            stream.write_all(answered.as_bytes()).await.unwrap();
+        }
+        let (mut stream, _) = node.accept().await.unwrap();
+        asked.push(request(&mut stream).await);
+        answer(&mut stream, "200 OK", r#"{"timedOut":false}"#).await;
+        asked
+    });
+    let input = json!({"id": "t-1", "timeoutMs": 300_000});
+    let answer = client(dir.path()).wait("tasks.wait", input).await.unwrap();
+    assert_eq!(answer["timedOut"], false);
+    let asked = served.await.unwrap();
+    assert_eq!(asked.len(), 5);
+    assert!(asked.windows(2).all(|pair| pair[0] == pair[1]), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_question_that_ends_every_node_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = UnixListener::bind(dir.path().join("node.sock")).unwrap();
+    let served = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = node.accept().await.unwrap();
+            request(&mut stream).await;
+        }
+    });
+    let mut client = client(dir.path());
+    let failure = client.read("tasks.list", json!({})).await.unwrap_err();
+    assert!(matches!(failure, Failure::Broken(_)), "{failure:?}");
+    // A change may have been made by any of them.
+    let failure = client.change("tasks.run", json!({})).await.unwrap_err();
+    assert!(matches!(failure, Failure::Cut(_)), "{failure:?}");
+    served.abort();
 }
 
 #[tokio::test]
@@ -159,7 +207,7 @@ async fn a_refusal_keeps_its_name_and_its_document() {
         .await
         .unwrap_err();
     assert!(failure.is_refusal("resync"), "{failure:?}");
-    assert_eq!(failure.document()["epoch"], "e2");
+    assert_eq!(failure.document("weft mesh read")["epoch"], "e2");
     assert_eq!(failure.to_string(), "read from the start");
     served.await.unwrap();
 }
