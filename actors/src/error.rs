@@ -19,7 +19,7 @@ pub enum Error {
         reason: String,
     },
     /// No action has this ref.
-    #[error("there is no action {0}; `weft call --help` lists them")]
+    #[error("there is no action {0}; `weft call` lists them")]
     UnknownAction(String),
     /// Nothing of that kind has this name or id.
     #[error("there is no {what} {id}")]
