@@ -93,13 +93,12 @@ impl Wait {
         let answer = block_on(self.wait(&mut client))?;
         let task = &answer["task"];
         if answer["timedOut"] == true {
+            // The answer is the one document there is with `--json`; a failure would print a second.
             if app.globals.json {
                 print_json(&answer)?;
             }
-            return Err(Failure::Failed(format!(
-                "{} is still running",
-                text(task, "id")
-            )));
+            say(&format!("{} is still running", text(task, "id")));
+            return Ok(exit::REFUSED);
         }
         app.answer(&answer, ended_line)?;
         Ok(exit::of_record(task))
