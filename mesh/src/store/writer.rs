@@ -159,7 +159,7 @@ impl Writer {
                 self.shared.registry.wake_all();
                 judge(&error, self.state.commits >= expected)
             }
-            Err(_) => Ended::Unknown(error.to_string()),
+            Err(_) => unseen(&error),
         };
         let ended = match ended {
             Ended::Refused(error) => Ended::Refused(self.explained(error)),
@@ -231,6 +231,15 @@ impl Writer {
     }
 }
 
+/// What a failed commit means while the file cannot be read again, as on a disk that stays full.
+fn unseen(error: &rusqlite::Error) -> Ended {
+    match error.sqlite_error_code() {
+        // The space ended before the last frame was whole, and without that no reader takes the others for a commit.
+        Some(ErrorCode::DiskFull) => Ended::Refused(MeshError::NoSpace { free: 0, floor: 0 }),
+        _ => Ended::Unknown(error.to_string()),
+    }
+}
+
 /// What a failed commit that left no transaction means, once the file could be read again.
 fn judge(error: &rusqlite::Error, is_there: bool) -> Ended {
     // After a failed flush the file's pages may be read back from memory without being on the disk.
@@ -284,5 +293,17 @@ mod tests {
             judged(ffi::SQLITE_FULL, false),
             Ended::Refused(MeshError::NoSpace { .. })
         ));
+    }
+
+    #[test]
+    fn a_full_disk_leaves_no_doubt_and_a_failed_flush_does() {
+        let unseen =
+            |code: i32| super::unseen(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        assert!(matches!(
+            unseen(ffi::SQLITE_FULL),
+            Ended::Refused(MeshError::NoSpace { .. })
+        ));
+        assert!(matches!(unseen(ffi::SQLITE_IOERR_FSYNC), Ended::Unknown(_)));
+        assert!(matches!(unseen(ffi::SQLITE_IOERR_WRITE), Ended::Unknown(_)));
     }
 }
