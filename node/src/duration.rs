@@ -1,5 +1,6 @@
 //! Durations as people write them: `500ms 5s 2m 1h 1d`, also joined as `1m30s`; a bare number is seconds.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::limits::DURATION_MS_MAX;
@@ -32,6 +33,37 @@ pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
         return Err("at most 366 days".to_owned());
     }
     Ok(total.round() as u64)
+}
+
+/// A reader of durations within these bounds, in milliseconds. What lies outside is refused in the words it was written in.
+pub(crate) fn between(
+    bounds: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let ms = parse_ms(text)?;
+        if bounds.contains(&ms) {
+            Ok(ms)
+        } else {
+            let (least, most) = (exact(*bounds.start()), exact(*bounds.end()));
+            Err(format!("takes {least} to {most}"))
+        }
+    }
+}
+
+/// Milliseconds as a person would write them, nothing rounded away.
+fn exact(ms: u64) -> String {
+    [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("m", 60_000),
+        ("s", 1_000),
+    ]
+    .into_iter()
+    .find(|(_, unit)| ms > 0 && ms.is_multiple_of(*unit))
+    .map_or_else(
+        || format!("{ms}ms"),
+        |(name, unit)| format!("{}{name}", ms / unit),
+    )
 }
 
 /// Reads a duration that may also be `never`.
@@ -104,6 +136,17 @@ mod tests {
         ] {
             assert!(parse_ms(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn bounds_are_told_as_durations_are_written() {
+        let ttl = between(60_000..=2_592_000_000);
+        assert_eq!(ttl("24h"), Ok(86_400_000));
+        for outside in ["31d", "59s", "0"] {
+            assert_eq!(ttl(outside), Err("takes 1m to 30d".to_owned()), "{outside}");
+        }
+        assert_eq!(exact(1), "1ms");
+        assert_eq!(exact(90_000), "90s");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! from the task's files. Once the task runs no node is needed: its death disturbs nothing here.
 
 mod copy;
+mod input;
 mod signals;
 
 use std::cell::Cell;
@@ -44,6 +45,25 @@ pub(crate) fn outputs_are_one() -> bool {
 
 /// Starts the task, shows what it writes, and gives its exit code.
 pub(crate) async fn run(
+    app: &App,
+    client: Client,
+    input: Value,
+    hang_ms: Option<u64>,
+    remarks: bool,
+) -> Result<u8, Failure> {
+    let waited = input::waits();
+    if remarks && waited {
+        say(input::UNREAD);
+    }
+    let code = perform(app, client, input, hang_ms).await?;
+    // The other side of a pipe may be slower than our start.
+    if remarks && !waited && input::waits() {
+        say(input::UNREAD);
+    }
+    Ok(code)
+}
+
+async fn perform(
     app: &App,
     mut client: Client,
     input: Value,
@@ -245,6 +265,10 @@ impl Session<'_> {
                 text(self.record, "id"),
                 receipt.reason.as_deref().unwrap_or("deadline")
             ));
+        }
+        let word = receipt.signal.as_deref().and_then(signals::word);
+        if let Some(word) = word.filter(|_| code["state"] != "timed_out") {
+            say(&format!("{}: {word}", text(self.record, "id")));
         }
         if !receipt.survivors.is_empty() {
             say(&format!(

@@ -1,5 +1,7 @@
 //! Sizes as people write them: `4096`, `64MiB`, `2G`. The letters mean powers of 1024, as `dd` and `truncate` have it.
 
+use std::ops::RangeInclusive;
+
 /// Reads a size into bytes. For clap: the error is a sentence for a person.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
@@ -20,6 +22,32 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     number
         .checked_mul(1 << shift)
         .ok_or_else(|| format!("`{text}` is more bytes than there can be"))
+}
+
+/// A reader of sizes within these bounds, in bytes. What lies outside is refused in the words it was written in.
+pub(crate) fn between(
+    bounds: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let bytes = parse_bytes(text)?;
+        if bounds.contains(&bytes) {
+            Ok(bytes)
+        } else {
+            let (least, most) = (exact(*bounds.start()), exact(*bounds.end()));
+            Err(format!("takes {least} to {most}"))
+        }
+    }
+}
+
+/// Bytes as a person would write them, nothing rounded away.
+fn exact(bytes: u64) -> String {
+    [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]
+        .into_iter()
+        .find(|(_, shift)| bytes > 0 && bytes.trailing_zeros() >= *shift)
+        .map_or_else(
+            || bytes.to_string(),
+            |(name, shift)| format!("{}{name}", bytes >> shift),
+        )
 }
 
 #[cfg(test)]
@@ -50,5 +78,12 @@ mod tests {
         ] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn bounds_are_told_as_sizes_are_written() {
+        let keep = between(4096..=1 << 40);
+        assert_eq!(keep("64MiB"), Ok(64 << 20));
+        assert_eq!(keep("1"), Err("takes 4KiB to 1TiB".to_owned()));
     }
 }

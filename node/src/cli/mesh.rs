@@ -2,11 +2,12 @@
 
 use clap::Subcommand;
 use serde_json::{Value, json};
+use weft_grants::limits::GRANT_TTL_MS;
 
 use super::post::Post;
 use super::{given, some_list};
 use crate::app::{App, block_on, json_argument, print, print_json, say};
-use crate::duration::parse_ms;
+use crate::duration::{self, parse_ms};
 use crate::exit::{self, Failure};
 use crate::limits::PAGE_EVENTS;
 use crate::render::{self, age, list, now_ms, plain, text};
@@ -103,7 +104,7 @@ pub(super) struct Grant {
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
     /// How long it holds: 1m to 30d, 24h by default
-    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
+    #[arg(long, value_name = "TIME", value_parser = duration::between(GRANT_TTL_MS))]
     ttl: Option<u64>,
     /// How many posts it allows, 1 to 10000; one by default
     #[arg(long, value_name = "N")]

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
+use weft_actors::limits::{TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 
 use super::{given, some_list};
 use crate::app::{App, block_on, json_argument};
 use crate::config;
-use crate::duration::parse_ms;
+use crate::duration;
 use crate::exit::{self, Failure};
 use crate::render::{self, age, list, now_ms, plain, text};
 
@@ -72,7 +73,7 @@ pub(super) struct Create {
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
     /// A hard cap on one run
-    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
+    #[arg(long, value_name = "TIME", value_parser = duration::between(TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX))]
     timeout: Option<u64>,
     /// The working directory of its runs
     #[arg(long, short = 'C', value_name = "DIR")]

@@ -5,12 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use weft_actors::limits::{
+    GRACE_MS_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+};
 
 use crate::app::{App, block_on, print_json, say};
-use crate::duration::parse_ms;
+use crate::duration::{self, parse_ms};
 use crate::exit::{self, Failure};
-use crate::size::parse_bytes;
-use crate::{config, foreground, render};
+use crate::{config, foreground, render, size};
 
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
@@ -19,7 +21,7 @@ use crate::{config, foreground, render};
     reason = "each is a switch of the command line"
 )]
 #[command(
-    after_help = "Examples:\n  weft run -- cargo build --release\n  weft run --durable --notify builds --label 'Nightly build' -- make all\n  weft run --background --timeout 10m -c 'sleep 5; echo done'\n  weft run -- sort < /dev/null > sorted.txt 2> errors.txt"
+    after_help = "Examples:\n  weft run -- cargo build --release\n  weft run --durable --notify builds --label 'Nightly build' -- make all\n  weft run --background --timeout 10m -c 'sleep 5; echo done'\n  weft run -c 'sort < names.txt' > sorted.txt 2> errors.txt\n\nThe command's standard input is closed: what stands on that of weft is not read."
 )]
 pub(super) struct Run {
     /// Return at once; the task ends with its owner session
@@ -38,7 +40,7 @@ pub(super) struct Run {
     #[arg(long, short = 'e', value_name = "NAME=VALUE")]
     env: Vec<OsString>,
     /// End the task after this time: 500ms, 5s, 2m, 1h
-    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
+    #[arg(long, value_name = "TIME", value_parser = duration::between(TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX))]
     timeout: Option<u64>,
     /// Announce the end of a durable task on this topic
     #[arg(long, value_name = "TOPIC")]
@@ -62,12 +64,12 @@ pub(super) struct Run {
     #[arg(long, value_name = "TIME", value_parser = parse_ms, conflicts_with_all = ["background", "durable"])]
     hang: Option<u64>,
     /// On a stop, the time between SIGTERM and SIGKILL
-    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
+    #[arg(long, value_name = "TIME", value_parser = duration::between(0..=GRACE_MS_MAX))]
     grace: Option<u64>,
     /// How much of each output stream is kept: 512KiB, 64MiB, 2GiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = size::between(KEEP_BYTES_MIN..=KEEP_BYTES_MAX))]
     keep: Option<u64>,
-    /// Print the id alone
+    /// No remarks on stderr
     #[arg(long, short)]
     quiet: bool,
     /// The command and its arguments
@@ -101,7 +103,7 @@ impl Run {
                 Ok(exit::DONE)
             });
         }
-        block_on(foreground::run(app, client, input, self.hang))
+        block_on(foreground::run(app, client, input, self.hang, !self.quiet))
     }
 
     /// The record of a task that runs on. One that has ended already says so.

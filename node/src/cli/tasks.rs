@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use weft_actors::limits::GRACE_MS_MAX;
 
 use super::{given, some_list};
 use crate::app::{App, block_on, print_json, say};
-use crate::duration::{human, parse_ms};
+use crate::duration::{self, human, parse_ms};
 use crate::exit::{self, Failure};
 use crate::limits::WAIT_MS_MAX;
 use crate::render::{self, list, now_ms, text};
@@ -142,7 +143,7 @@ pub(super) struct Stop {
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
     /// The time between SIGTERM and SIGKILL: 500ms, 5s
-    #[arg(long, short = 't', visible_alias = "time", value_name = "TIME", value_parser = parse_ms)]
+    #[arg(long, short = 't', visible_alias = "time", value_name = "TIME", value_parser = duration::between(0..=GRACE_MS_MAX))]
     grace: Option<u64>,
 }
 

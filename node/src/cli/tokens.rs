@@ -2,10 +2,11 @@
 
 use clap::Subcommand;
 use serde_json::{Value, json};
+use weft_grants::limits::ACCESS_TTL_MS;
 
 use super::given;
 use crate::app::{App, block_on, say};
-use crate::duration::parse_ms;
+use crate::duration;
 use crate::exit::{self, Failure};
 use crate::render::{self, age, list, now_ms, plain, text};
 
@@ -37,8 +38,8 @@ pub(super) struct Create {
         value_delimiter = ','
     )]
     scopes: Vec<String>,
-    /// How long it holds
-    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
+    /// How long it holds: 1m to 365d, 30d by default
+    #[arg(long, value_name = "TIME", value_parser = duration::between(ACCESS_TTL_MS))]
     ttl: Option<u64>,
     /// What it is for
     #[arg(long, value_name = "NAME")]

@@ -18,6 +18,23 @@ pub(super) enum Wish {
     Stop,
 }
 
+/// What a shell says of a command that this signal ended; nothing of a Ctrl-C and of a reader that went away, which are
+/// nobody's news.
+pub(super) fn word(signal: &str) -> Option<&str> {
+    Some(match signal {
+        "SIGINT" | "SIGPIPE" => return None,
+        "SIGABRT" => "aborted (SIGABRT)",
+        "SIGBUS" => "bus error (SIGBUS)",
+        "SIGFPE" => "arithmetic error (SIGFPE)",
+        "SIGHUP" => "hangup (SIGHUP)",
+        "SIGILL" => "illegal instruction (SIGILL)",
+        "SIGKILL" => "killed (SIGKILL)",
+        "SIGSEGV" => "segmentation fault (SIGSEGV)",
+        "SIGTERM" => "terminated (SIGTERM)",
+        other => other,
+    })
+}
+
 /// Each Ctrl-C means more than the one before.
 #[derive(Debug, Default)]
 struct Escalation {
