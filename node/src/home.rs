@@ -116,6 +116,20 @@ pub(crate) enum HomeError {
         /// The home.
         path: PathBuf,
     },
+    /// What a person would trust is no home.
+    #[error("{} is no home of weft; name a home, or the folder that holds a .weft", path.display())]
+    NothingToTrust {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// It is not there and cannot be made.
+    #[error("the home {} cannot be made: {source}", path.display())]
+    Unmade {
+        /// The home.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// The system said no.
     #[error("{}: {source}", path.display())]
     Io {
@@ -282,16 +296,15 @@ pub(crate) fn trust(state_dir: &Path, path: &Path) -> Result<Trusted, HomeError>
         }
         Err(error) => return Err(HomeError::io(&path, error)),
     };
-    let folder = Folder::open(&path)?.ok_or_else(|| HomeError::NotAHome { path: path.clone() })?;
+    let no_home = || HomeError::NothingToTrust { path: path.clone() };
+    let folder = Folder::open(&path)?.ok_or_else(no_home)?;
     if !folder.is_ours() {
         return Err(HomeError::Foreign {
             path,
             owner: folder.owner(),
         });
     }
-    let id = folder
-        .id()?
-        .ok_or_else(|| HomeError::NotAHome { path: path.clone() })?;
+    let id = folder.id()?.ok_or_else(no_home)?;
     let entry = registry.find(&id)?;
     if entry
         .as_ref()

@@ -164,12 +164,14 @@ pub(super) fn make(
             path: path.to_owned(),
         });
     };
+    let unmade = |source| HomeError::Unmade {
+        path: path.to_owned(),
+        source,
+    };
     if kind == Kind::Named {
-        fs::create_dir_all(parent).map_err(|error| HomeError::io(parent, error))?;
+        fs::create_dir_all(parent).map_err(unmade)?;
     }
-    let parent = parent
-        .canonicalize()
-        .map_err(|error| HomeError::io(parent, error))?;
+    let parent = parent.canonicalize().map_err(unmade)?;
     let path = parent.join(name);
     let id = new_id(&path)?;
     let draft = parent.join(format!(".{id}.new"));
@@ -188,7 +190,15 @@ pub(super) fn make(
         let _ = fs::remove_dir_all(&draft);
         registry.forget(&id);
     }
-    made.map(|placed| placed.then(|| registry.home(&path, id)))
+    match made {
+        Ok(placed) => Ok(placed.then(|| registry.home(&path, id))),
+        // The draft's name means nothing to a person.
+        Err(HomeError::Io {
+            path: failed,
+            source,
+        }) if failed.starts_with(&draft) => Err(HomeError::Unmade { path, source }),
+        Err(other) => Err(other),
+    }
 }
 
 fn fill(draft: &Path, id: &str, kind: Kind) -> Result<Mark, HomeError> {

@@ -387,3 +387,28 @@ fn a_home_with_a_long_path_is_made_and_found() {
     let home = world.found(&deep).unwrap();
     assert_eq!(world.found(&deep).unwrap(), home);
 }
+
+#[test]
+fn a_home_that_cannot_be_made_is_named_and_not_its_draft() {
+    let world = World::new();
+    // Nobody can make a folder there, root neither.
+    let error = world.named(Path::new("/proc/weft")).unwrap_err();
+    assert!(matches!(error, HomeError::Unmade { .. }), "{error:?}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("the home /proc/weft cannot be made: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn trust_in_a_folder_that_is_no_home_says_so() {
+    let world = World::new();
+    let error = trust(&world.state(), &world.project()).unwrap_err();
+    assert!(
+        matches!(error, HomeError::NothingToTrust { .. }),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("is no home of weft"), "{error}");
+}
