@@ -83,9 +83,13 @@ impl Verb for Stop {
         }
         if own {
             let task = id.clone();
-            house
+            let noted = house
                 .commit(move |tx| row::set_discard(tx.sql(), &task))
-                .await?;
+                .await;
+            // A store that takes no note, for want of space say, keeps no tree alive. The owner is told of the end then.
+            if let Err(error) = noted {
+                tracing::warn!(task = %id, %error, "that the owner stops this task could not be noted");
+            }
         }
         send_stop(&ctx, &id, input.grace_ms).await?;
         // The tree is gone; the announcement of the end follows within a moment, or is tried again by its actor.
