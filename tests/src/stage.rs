@@ -216,7 +216,10 @@ impl Stage {
     /// As [`Stage::node`], with variables.
     #[track_caller]
     pub fn node_with(&self, extra: &[&str], variables: &[(&str, &str)]) -> Node {
-        let mut command = self.weft(["node", "--idle", "never"]);
+        let mut command = self.weft(["node"]);
+        if !extra.contains(&"--idle") {
+            command.args(["--idle", "never"]);
+        }
         command
             .args(extra)
             .envs(variables.iter().copied())

@@ -95,7 +95,8 @@ fn the_token_comes_from_a_file_stdin_or_the_environment() {
     let spent = stage
         .run(["--json", "mesh", "post", "--token-file", path])
         .expect_code(1);
-    assert_eq!(spent.json()["type"], "urn:weft:problem:grant-spent");
+    let problem: serde_json::Value = serde_json::from_str(&spent.stderr).expect("one document");
+    assert_eq!(problem["type"], "urn:weft:problem:grant-spent");
 }
 
 #[test]
