@@ -9,7 +9,7 @@ mod codes;
 
 use serde_json::{Value, json};
 use weft_tests::stage::{finish, finish_with_input};
-use weft_tests::{Stage, eventually, tasks};
+use weft_tests::{Stage, eventually};
 
 /// One JSON document on one line, and nothing else.
 #[track_caller]
