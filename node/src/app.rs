@@ -2,8 +2,10 @@
 
 use std::future::Future;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
 use serde_json::Value;
 use weft_actors::home::Home;
 
@@ -120,6 +122,21 @@ impl App {
         Ok(Client::new(self.existing_home()?, self.session(), None))
     }
 
+    /// A word about what was done, on stderr. With `--json` the document says it.
+    pub(crate) fn tell(&self, message: &str) {
+        if !self.globals.json {
+            say(message);
+        }
+    }
+
+    /// Says on a terminal that there are no `things`: an empty list looks like a failure there, and to a program it is one
+    /// answer like any other.
+    pub(crate) fn tell_if_none(&self, list: &[Value], things: &str) {
+        if list.is_empty() && errors_on_terminal() {
+            self.tell(&format!("no {things}"));
+        }
+    }
+
     /// A result: the document with `--json`, else what `show` makes of it.
     pub(crate) fn answer(
         &self,
@@ -177,6 +194,19 @@ pub(crate) fn say(message: &str) {
 /// Whether stdout is a terminal.
 pub(crate) fn on_terminal() -> bool {
     io::stdout().is_terminal()
+}
+
+/// Whether stderr is a terminal.
+pub(crate) fn errors_on_terminal() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// The regular file that stdout is, with its permissions.
+pub(crate) fn stdout_file() -> Option<(PathBuf, u32)> {
+    let about = rustix::fs::fstat(io::stdout().as_fd()).ok()?;
+    let is_file = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
+    let path = std::fs::read_link("/proc/self/fd/1").ok()?;
+    (is_file && path.exists()).then_some((path, about.st_mode & 0o777))
 }
 
 /// Whether colour may be shown on stdout.

@@ -271,7 +271,7 @@ impl Client {
                 Err(error) if error.is_canceled() && !cuts.are_too_many() => {}
                 Err(error) => {
                     self.cut(draft, cuts, Some(&connection), words(&error))
-                        .await?
+                        .await?;
                 }
             }
         }

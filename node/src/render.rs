@@ -43,18 +43,23 @@ fn symbol(c: char) -> char {
     }
 }
 
-/// One cell of a table: visible, and cut where a line would no longer fit.
-fn cell(text: &str) -> String {
-    let mut shown: String = text.chars().take(CELL_CHARS_MAX).map(symbol).collect();
-    if text.chars().nth(CELL_CHARS_MAX).is_some() {
+/// One cell of a table: visible, and on a terminal cut where a line would no longer fit.
+fn cell(text: &str, cut: bool) -> String {
+    let most = if cut { CELL_CHARS_MAX } else { usize::MAX };
+    let mut shown: String = text.chars().take(most).map(symbol).collect();
+    if cut && text.chars().nth(CELL_CHARS_MAX).is_some() {
         shown.pop();
         shown.push('…');
     }
     shown
 }
 
-/// Rows under their headings, in columns that line up. Nothing for no rows.
+/// Rows under their headings, in columns that line up. Nothing for no rows. A file or a program gets every cell whole.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
+    laid_out(headings, rows, crate::app::on_terminal())
+}
+
+fn laid_out(headings: &[&str], rows: &[Vec<String>], cut: bool) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -62,7 +67,7 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
         vec![headings.iter().map(|&heading| heading.to_owned()).collect()];
     lines.extend(
         rows.iter()
-            .map(|row| row.iter().map(|text| cell(text)).collect()),
+            .map(|row| row.iter().map(|text| cell(text, cut)).collect()),
     );
     let widths: Vec<usize> = (0..headings.len())
         .map(|column| {
@@ -231,6 +236,12 @@ pub(crate) fn output(answer: &Value) -> String {
     out
 }
 
+/// What retention took of a topic before a reader came.
+pub(crate) fn gap(gap: &Value) -> String {
+    let (count, topic) = (plain(&gap["count"]), text(gap, "topic"));
+    format!("{count} events of {topic} are no longer kept")
+}
+
 /// One event of the mesh on a line.
 pub(crate) fn event(event: &Value) -> String {
     let mut line = format!(
@@ -292,6 +303,14 @@ mod tests {
             vec!["ccc".to_owned(), "d".to_owned()],
         ];
         assert_eq!(table(&["X", "Y"], &rows), "X    Y\na    bb\nccc  d\n");
+    }
+
+    #[test]
+    fn columns_are_cut_for_a_person_alone() {
+        let rows = vec![vec!["x".repeat(CELL_CHARS_MAX + 1)]];
+        assert!(laid_out(&["X"], &rows, false).contains(&rows[0][0]));
+        let cut = laid_out(&["X"], &rows, true);
+        assert!(cut.contains('…') && !cut.contains(&rows[0][0]), "{cut}");
     }
 
     #[test]

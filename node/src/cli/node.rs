@@ -7,7 +7,7 @@ use rustix::process::Pid;
 use serde_json::{Value, json};
 use weft_actors::action;
 
-use crate::app::{App, block_on, json_argument, print_json, say};
+use crate::app::{App, block_on, json_argument, print_json};
 use crate::cli_node::{self, Options};
 use crate::client::Client;
 use crate::duration::{Idle, parse_idle};
@@ -165,9 +165,11 @@ fn stop(app: &App) -> Result<u8, Failure> {
             Err(failure) => Err(failure),
         }
     })?;
-    if answer.is_null() {
-        say("no node runs in this home");
-    }
+    app.tell(if answer.is_null() {
+        "no node runs in this home"
+    } else {
+        "the node has ended; tasks go on"
+    });
     app.answer(
         &if answer.is_null() {
             json!({"stopped": false})

@@ -45,6 +45,14 @@ impl Ps {
                 render::tasks(answer, now_ms(), self.all)
             }
         })?;
+        if !self.quiet {
+            let whose = if self.all {
+                "tasks"
+            } else {
+                "tasks of this session; --all shows everybody's"
+            };
+            app.tell_if_none(list(&answer, "tasks"), whose);
+        }
         Ok(exit::DONE)
     }
 }
@@ -207,6 +215,9 @@ impl External {
                 external(jobs, now_ms())
             }
         })?;
+        if !self.quiet {
+            app.tell_if_none(list(&answer, "jobs"), "tasks of other sessions");
+        }
         Ok(exit::DONE)
     }
 }
