@@ -1,17 +1,22 @@
 //! `mesh`: events, topics and grants.
 
+mod read;
+mod subscribe;
+
+use std::path::PathBuf;
+
 use clap::Subcommand;
 use serde_json::{Value, json};
 use weft_grants::limits::GRANT_TTL_MS;
 
+use super::given;
 use super::post::Post;
-use super::{given, some_list};
-use crate::app::{App, block_on, json_argument, print, print_json, say};
-use crate::duration::{self, parse_ms};
-use crate::exit::{self, Failure};
-use crate::limits::PAGE_EVENTS;
-use crate::render::{self, age, list, now_ms, plain, text};
-use crate::sse::Message;
+use crate::app::{App, block_on, json_argument, stdout_file};
+use crate::duration;
+use crate::exit::{self, Failure, shell_word};
+use crate::render::{self, age, list, now_ms, plain, text, time};
+use read::ReadEvents;
+use subscribe::Subscribe;
 
 /// The verbs of `mesh`.
 #[derive(Debug, Subcommand)]
@@ -62,39 +67,6 @@ pub(super) struct Publish {
     id: Option<String>,
 }
 
-/// Options of `read`.
-#[derive(Debug, clap::Args)]
-pub(super) struct ReadEvents {
-    /// Topics or patterns; all where none is given
-    topics: Vec<String>,
-    /// Only events after this cursor: a sequence, or EPOCH-SEQUENCE
-    #[arg(long, value_name = "CURSOR")]
-    after: Option<String>,
-    /// Only these kinds
-    #[arg(long, value_name = "KIND", value_delimiter = ',')]
-    kind: Vec<String>,
-    /// At most this many events, 1 to 1000
-    #[arg(long, short = 'n', value_name = "N", default_value_t = PAGE_EVENTS)]
-    limit: u64,
-    /// Wait this long for a first event
-    #[arg(long, value_name = "TIME", value_parser = parse_ms)]
-    wait: Option<u64>,
-}
-
-/// Options of `subscribe`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Subscribe {
-    /// Topics or patterns
-    #[arg(required = true)]
-    topics: Vec<String>,
-    /// Begin after this cursor; without it with what is new
-    #[arg(long, value_name = "CURSOR")]
-    after: Option<String>,
-    /// End after this many events
-    #[arg(long, short = 'n', value_name = "N")]
-    count: Option<u64>,
-}
-
 /// Options of `grant`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Grant {
@@ -124,16 +96,19 @@ impl Mesh {
             Mesh::Topics => {
                 let answer = call(app, "mesh.topics")?;
                 app.answer(&answer, topics)?;
+                app.tell_if_none(list(&answer, "topics"), "topics");
             }
             Mesh::Grant(grant) => grant.perform(app)?,
             Mesh::Grants => {
                 let answer = call(app, "mesh.grants")?;
                 app.answer(&answer, |answer| grants(answer, now_ms()))?;
+                app.tell_if_none(list(&answer, "grants"), "grants");
             }
             Mesh::Revoke { id } => {
                 let mut client = app.client()?;
                 let answer = block_on(client.change("mesh.revoke", json!({"grantId": id})))?;
                 app.answer(&answer, |_| String::new())?;
+                app.tell(&format!("grant {id} is revoked"));
             }
         }
         Ok(exit::DONE)
@@ -167,39 +142,6 @@ impl Publish {
     }
 }
 
-impl ReadEvents {
-    fn perform(self, app: &App) -> Result<(), Failure> {
-        let after = self.after.map(|after| {
-            after
-                .parse::<u64>()
-                .map_or_else(|_| Value::from(after.as_str()), Value::from)
-        });
-        let input = given([
-            ("topics", some_list(&self.topics)),
-            ("after", after),
-            ("kinds", some_list(&self.kind)),
-            ("limit", Some(self.limit.into())),
-            ("waitMs", self.wait.map(Into::into)),
-        ]);
-        let mut client = app.client()?;
-        let answer = block_on(client.wait("mesh.read", input))?;
-        app.answer(&answer, |answer| {
-            list(answer, "events").iter().map(render::event).collect()
-        })?;
-        for gap in list(&answer, "omitted")
-            .iter()
-            .filter(|_| !app.globals.json)
-        {
-            say(&format!(
-                "{} events of {} are no longer kept",
-                plain(&gap["count"]),
-                text(gap, "topic")
-            ));
-        }
-        Ok(())
-    }
-}
-
 impl Grant {
     fn perform(self, app: &App) -> Result<(), Failure> {
         let input = given([
@@ -212,102 +154,36 @@ impl Grant {
         let mut client = app.client()?;
         let grant = block_on(client.change("mesh.grant", input))?;
         app.answer(&grant, |grant| format!("{}\n", text(grant, "token")))?;
-        if !app.globals.json {
-            say(&format!(
-                "grant {} for {} use(s); post with: {}",
-                text(&grant, "grantId"),
-                plain(&grant["uses"]),
-                text(&grant, "command")
-            ));
+        app.tell(&format!(
+            "grant {} for {} use(s), until {}",
+            text(&grant, "grantId"),
+            plain(&grant["uses"]),
+            time::utc(grant["expiresAt"].as_u64().unwrap_or(0))
+        ));
+        for line in how_to_post(text(&grant, "command"), stdout_file()) {
+            app.tell(&line);
         }
         Ok(())
     }
 }
 
-impl Subscribe {
-    /// Follows the stream over ends of connections and nodes, from the last cursor seen.
-    fn perform(self, app: &App) -> Result<u8, Failure> {
-        let mut client = app.client()?;
-        block_on(async {
-            let mut left = self.count.unwrap_or(u64::MAX);
-            let mut cursor = Cursor {
-                after: self.after,
-                last_id: None,
-            };
-            while left > 0 {
-                let mut events = client
-                    .events(
-                        &self.topics,
-                        cursor.after.as_deref(),
-                        cursor.last_id.as_deref(),
-                    )
-                    .await?;
-                if cursor.is_unknown() {
-                    cursor.after.clone_from(&events.from);
-                }
-                while left > 0
-                    && let Some(message) = events.next().await?
-                {
-                    if cursor.pass(&message) && show(app, &message)? {
-                        left -= 1;
-                    }
-                }
-                if left > 0 && cursor.is_unknown() {
-                    // Nothing said where the stream stood, so a new one would silently skip what came between.
-                    return Err(Failure::Cut(
-                        "the stream ended before its first cursor".to_owned(),
-                    ));
-                }
-            }
-            Ok(exit::DONE)
-        })
+/// The command that posts with a token that was printed, and how the token gets there: from the file that it was printed into,
+/// or by hand.
+fn how_to_post(command: &str, printed_into: Option<(PathBuf, u32)>) -> Vec<String> {
+    let from =
+        |place: &str| command.replace("--token-file TOKEN_FILE", &format!("--token-file {place}"));
+    let Some((file, mode)) = printed_into else {
+        return vec![format!(
+            "post with the token on standard input: {}",
+            from("-")
+        )];
+    };
+    let file = shell_word(&file.to_string_lossy());
+    let mut lines = vec![format!("post with: {}", from(&file))];
+    if mode & 0o077 != 0 {
+        lines.push(format!("others may read that file: chmod 600 {file}"));
     }
-}
-
-/// Where a stream of events stands.
-struct Cursor {
-    after: Option<String>,
-    last_id: Option<String>,
-}
-
-impl Cursor {
-    /// Moves past a message; false where it only moves the cursor.
-    fn pass(&mut self, message: &Message) -> bool {
-        if !message.id.is_empty() {
-            self.last_id = Some(message.id.clone());
-        }
-        !message.data.is_empty()
-    }
-
-    fn is_unknown(&self) -> bool {
-        self.after.is_none() && self.last_id.is_none()
-    }
-}
-
-/// Shows a message; true where it was an event.
-fn show(app: &App, message: &Message) -> Result<bool, Failure> {
-    let value: Value = serde_json::from_str(&message.data)
-        .map_err(|error| Failure::Protocol(error.to_string()))?;
-    if value.get("sequence").is_none() {
-        // A resync, or the last word of a stream.
-        let word = if message.name.is_empty() {
-            "message"
-        } else {
-            &message.name
-        };
-        if app.globals.json {
-            print_json(&json!({"stream": word, "data": value}))?;
-        } else {
-            say(&format!("{word}: {}", plain(&value)));
-        }
-        return Ok(false);
-    }
-    if app.globals.json {
-        print_json(&value)?;
-    } else {
-        print(&render::event(&value))?;
-    }
-    Ok(true)
+    lines
 }
 
 fn topics(answer: &Value) -> String {
@@ -346,4 +222,29 @@ fn grants(answer: &Value, now: u64) -> String {
         &["GRANT", "TOPIC", "KIND", "USED", "LEFT", "AGE", "FOR"],
         &rows,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_of_a_grant_takes_the_token_from_where_it_went() {
+        let command = "weft mesh post --topic builds --token-file TOKEN_FILE --data '{}'";
+        let by_hand = how_to_post(command, None);
+        assert!(
+            by_hand[0].ends_with("--token-file - --data '{}'"),
+            "{by_hand:?}"
+        );
+        let file = how_to_post(command, Some(("/tmp/a b".into(), 0o600)));
+        assert_eq!(file.len(), 1, "{file:?}");
+        assert!(
+            file[0].contains("--token-file '/tmp/a b' --data"),
+            "{file:?}"
+        );
+        assert_eq!(
+            how_to_post(command, Some(("/tmp/x".into(), 0o644))).len(),
+            2
+        );
+    }
 }
