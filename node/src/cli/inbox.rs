@@ -1,5 +1,6 @@
 //! `inbox`: what was delivered to a session.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use crate::app::{App, block_on, say};
 use crate::client::Client;
 use crate::exit::{self, Failure};
 use crate::limits::WAIT_MS_MAX;
-use crate::render::{self, list, text};
+use crate::render::{self, list, plain, text};
 
 /// Options of `inbox`.
 #[derive(Debug, clap::Args)]
@@ -34,10 +35,14 @@ impl Inbox {
         if let Some(seq) = self.ack {
             let answer = block_on(client.change("inbox.ack", json!({"seq": seq})))?;
             app.answer(&answer, |_| String::new())?;
+            app.tell(&format!("{} acknowledged", plain(&answer["acknowledged"])));
             return Ok(exit::DONE);
         }
         let answer = block_on(self.read(&mut client))?;
         app.answer(&answer, items)?;
+        if !self.wait {
+            app.tell_if_none(list(&answer, "items"), "deliveries");
+        }
         if self.wait && list(&answer, "items").is_empty() {
             say("nothing that is alive can wake this session");
             return Ok(exit::REFUSED);
@@ -59,7 +64,32 @@ impl Inbox {
         while self.wait && list(&answer, "items").is_empty() && something_runs(client).await? {
             answer = client.wait("inbox.read", read(WAIT_MS_MAX)).await?;
         }
+        self.read_on(client, &mut answer).await?;
         Ok(answer)
+    }
+
+    /// Adds what one read had no room for.
+    async fn read_on(&self, client: &mut Client, answer: &mut Value) -> Result<(), Failure> {
+        while let Some(last) = list(answer, "items").last() {
+            let input = json!({"after": last["seq"]});
+            let more = client.read("inbox.read", input).await?;
+            let Some(items) = answer["items"].as_array_mut() else {
+                break;
+            };
+            let known: HashSet<u64> = items
+                .iter()
+                .filter_map(|item| item["seq"].as_u64())
+                .collect();
+            // Messages come first in every read, whatever their number.
+            let is_new =
+                |item: &&Value| item["seq"].as_u64().is_none_or(|seq| !known.contains(&seq));
+            let before = items.len();
+            items.extend(list(&more, "items").iter().filter(is_new).cloned());
+            if items.len() == before {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -85,16 +115,19 @@ fn items(answer: &Value) -> String {
             .as_str()
             .map(|label| format!("  \"{label}\""))
             .unwrap_or_default();
+        // A task that moved has no end to tell, but somebody who has it now.
+        let moved = item["summary"].as_str().filter(|_| item["type"] == "moved");
         let line = format!(
             "{:>5}  {}  {}  {}{label}",
-            render::plain(&item["seq"]),
+            plain(&item["seq"]),
             text(item, "type"),
             text(item, "taskId"),
-            render::state(item)
+            moved.map_or_else(|| render::state(item), str::to_owned)
         );
         let _ = writeln!(out, "{}", render::visible(&line));
         let quoted = item["summary"]
             .as_str()
+            .filter(|_| moved.is_none())
             .into_iter()
             .flat_map(str::lines)
             .chain(list(item, "lines").iter().map(line_text));
@@ -125,5 +158,14 @@ mod tests {
             "automated, not user input or approval\n    3  finished  t-1  failed (2)  \"␛]0;x␇\"\n       | one\n       | ␛[2Jtwo\n4 older items were dropped\n"
         );
         assert_eq!(items(&json!({"items": []})), "");
+    }
+
+    #[test]
+    fn a_task_that_moved_says_to_whom() {
+        let answer = json!({"items": [{"seq": 12, "type": "moved", "taskId": "t-1", "state": null, "label": "srv", "summary": "taken over by session b", "lines": null}]});
+        assert_eq!(
+            items(&answer),
+            "automated, not user input or approval\n   12  moved  t-1  taken over by session b  \"srv\"\n"
+        );
     }
 }
