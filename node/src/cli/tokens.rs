@@ -8,7 +8,7 @@ use super::given;
 use crate::app::{App, block_on, say};
 use crate::duration;
 use crate::exit::{self, Failure};
-use crate::render::{self, age, list, now_ms, plain, text};
+use crate::render::{self, age, list, now_ms, plain, text, time};
 
 /// The verbs of `token`.
 #[derive(Debug, Subcommand)]
@@ -58,6 +58,13 @@ impl Tokens {
                 ]);
                 let answer = block_on(client.change("tokens.create", input))?;
                 app.answer(&answer, |answer| format!("{}\n", text(answer, "token")))?;
+                app.tell(&format!(
+                    "token {} may {} until {}; `weft token revoke {}` ends it",
+                    text(&answer, "tokenId"),
+                    text(&answer, "scope"),
+                    time::utc(answer["expiresAt"].as_u64().unwrap_or(0)),
+                    text(&answer, "tokenId")
+                ));
                 let runs_code: Vec<&str> = list(&answer, "runsCode")
                     .iter()
                     .filter_map(Value::as_str)
@@ -72,10 +79,12 @@ impl Tokens {
             Tokens::List => {
                 let answer = block_on(client.read("tokens.list", json!({})))?;
                 app.answer(&answer, |answer| table(list(answer, "tokens"), now_ms()))?;
+                app.tell_if_none(list(&answer, "tokens"), "tokens");
             }
             Tokens::Revoke { id } => {
                 let answer = block_on(client.change("tokens.revoke", json!({"tokenId": id})))?;
                 app.answer(&answer, |_| String::new())?;
+                app.tell(&format!("token {id} is revoked"));
             }
         }
         Ok(exit::DONE)
