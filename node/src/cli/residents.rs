@@ -9,9 +9,10 @@ use weft_actors::limits::{TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 
 use super::{given, some_list};
 use crate::app::{App, block_on, json_argument};
+use crate::client::Client;
 use crate::config;
 use crate::duration;
-use crate::exit::{self, Failure};
+use crate::exit::{self, Failure, shell_word};
 use crate::render::{self, age, list, now_ms, plain, text};
 
 /// The verbs of `residents`.
@@ -121,9 +122,11 @@ impl Residents {
         let mut client = app.client()?;
         match self {
             Residents::Create(create) => {
+                let name = create.name.clone();
                 let input = create.input(app)?;
                 let answer = block_on(client.change("residents.create", input))?;
                 app.answer(&answer, |_| String::new())?;
+                app.tell(&format!("resident {name} is at work"));
             }
             Residents::List { quiet } => {
                 let answer = block_on(client.read("residents.list", json!({})))?;
@@ -135,11 +138,14 @@ impl Residents {
                         table(residents, now_ms())
                     }
                 })?;
+                if !quiet {
+                    app.tell_if_none(list(&answer, "residents"), "residents");
+                }
             }
             Residents::Get(Name { name }) => {
                 let answer = block_on(client.read("residents.get", json!({"name": name})))?;
                 app.answer(&answer, |answer| {
-                    render::fields(answer.get("resident").unwrap_or(answer))
+                    render::fields(&for_people(&answer["resident"]))
                 })?;
             }
             Residents::Log(log) => {
@@ -150,25 +156,11 @@ impl Residents {
                 ]);
                 let answer = block_on(client.read("residents.log", input))?;
                 app.answer(&answer, |answer| entries(list(answer, "entries"), now_ms()))?;
+                app.tell_if_none(list(&answer, "entries"), "entries");
             }
-            Residents::Pause(name) => change(
-                app,
-                &mut client,
-                "residents.pause",
-                json!({"name": name.name}),
-            )?,
-            Residents::Resume(name) => change(
-                app,
-                &mut client,
-                "residents.resume",
-                json!({"name": name.name}),
-            )?,
-            Residents::Remove(name) => change(
-                app,
-                &mut client,
-                "residents.remove",
-                json!({"name": name.name}),
-            )?,
+            Residents::Pause(name) => change(app, &mut client, "pause", &name.name)?,
+            Residents::Resume(name) => change(app, &mut client, "resume", &name.name)?,
+            Residents::Remove(name) => change(app, &mut client, "remove", &name.name)?,
             Residents::Tell(tell) => {
                 let data = tell
                     .data
@@ -180,25 +172,80 @@ impl Residents {
                     ));
                 }
                 let input = given([
-                    ("name", Some(tell.name.into())),
+                    ("name", Some(tell.name.as_str().into())),
                     ("text", tell.text.map(Into::into)),
                     ("data", data),
                 ]);
-                change(app, &mut client, "residents.tell", input)?;
+                let answer = block_on(client.change("residents.tell", input))?;
+                app.answer(&answer, |_| String::new())?;
+                app.tell(&format!(
+                    "resident {} was told, as event {}",
+                    tell.name,
+                    plain(&answer["sequence"])
+                ));
             }
         }
         Ok(exit::DONE)
     }
 }
 
-fn change(
-    app: &App,
-    client: &mut crate::client::Client,
-    reference: &str,
-    input: Value,
-) -> Result<(), Failure> {
-    let answer = block_on(client.change(reference, input))?;
-    app.answer(&answer, |_| String::new())
+/// Pauses, resumes or removes a resident.
+fn change(app: &App, client: &mut Client, verb: &str, name: &str) -> Result<(), Failure> {
+    let input = json!({"name": name});
+    let answer = block_on(client.change(&format!("residents.{verb}"), input))?;
+    app.answer(&answer, |_| String::new())?;
+    let done = match verb {
+        "pause" => "is paused; its events wait",
+        "resume" => "goes on",
+        _ => "is removed; its events stay",
+    };
+    app.tell(&format!("resident {name} {done}"));
+    Ok(())
+}
+
+/// A resident as a person reads it: its command as a line, and whether it is paused.
+fn for_people(resident: &Value) -> Value {
+    let mut shown = resident.clone();
+    shown["handler"] = handler(resident).into();
+    shown["state"] = state(resident).into();
+    for list in ["topics", "kinds", "envNames"] {
+        if resident[list].is_array() {
+            shown[list] = words(resident, list).into();
+        }
+    }
+    if let Some(fields) = shown.as_object_mut() {
+        fields.remove("enabled");
+        fields.retain(|_, value| *value != "");
+    }
+    shown
+}
+
+/// The command that a resident runs, as it would be typed.
+fn handler(resident: &Value) -> String {
+    let argv = list(&resident["handler"]["exec"], "argv");
+    let words: Vec<String> = argv
+        .iter()
+        .filter_map(Value::as_str)
+        .map(shell_word)
+        .collect();
+    if words.is_empty() {
+        plain(&resident["handler"])
+    } else {
+        words.join(" ")
+    }
+}
+
+fn state(resident: &Value) -> &'static str {
+    if resident["enabled"] == false {
+        "paused"
+    } else {
+        "enabled"
+    }
+}
+
+fn words(value: &Value, name: &str) -> String {
+    let words: Vec<&str> = list(value, name).iter().filter_map(Value::as_str).collect();
+    words.join(" ")
 }
 
 impl Create {
@@ -248,21 +295,20 @@ fn table(residents: &[Value], now: u64) -> String {
     let rows: Vec<Vec<String>> = residents
         .iter()
         .map(|resident| {
-            let topics: Vec<&str> = list(resident, "topics")
-                .iter()
-                .filter_map(Value::as_str)
-                .collect();
-            let paused = resident["enabled"] == false;
             vec![
                 text(resident, "name").to_owned(),
-                if paused { "paused" } else { "enabled" }.to_owned(),
-                topics.join(" "),
+                state(resident).to_owned(),
+                words(resident, "topics"),
                 plain(&resident["cursor"]),
                 age(&resident["createdAt"], now),
+                handler(resident),
             ]
         })
         .collect();
-    render::table(&["NAME", "STATE", "TOPICS", "CURSOR", "AGE"], &rows)
+    render::table(
+        &["NAME", "STATE", "TOPICS", "CURSOR", "AGE", "HANDLER"],
+        &rows,
+    )
 }
 
 fn entries(entries: &[Value], now: u64) -> String {
@@ -281,4 +327,24 @@ fn entries(entries: &[Value], now: u64) -> String {
         ],
         &rows,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resident_shows_what_it_runs_and_whether_it_is_paused() {
+        let resident = json!({"name": "r", "topics": ["a", "b.*"], "kinds": [], "enabled": false, "envNames": ["PATH", "X"], "handler": {"exec": {"argv": ["./on build.sh", "-v"]}}, "cursor": 3, "createdAt": 5});
+        let shown = render::fields(&for_people(&resident));
+        for line in [
+            "handler    './on build.sh' -v",
+            "envNames   PATH X",
+            "state      paused",
+            "topics     a b.*",
+        ] {
+            assert!(shown.contains(line), "{shown}");
+        }
+        assert!(table(&[resident], 9).contains("paused"));
+    }
 }
