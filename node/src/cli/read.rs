@@ -1,15 +1,19 @@
 //! `read` and `watch`: a task's output by offset, and the lines of it that hold a text.
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
+use weft_actors::limits::WATCH_MS_DEFAULT;
 
 use super::given;
 use crate::app::{App, block_on, colour, on_terminal, print, print_bytes, print_json, say};
+use crate::client::Client;
 use crate::duration::parse_ms;
 use crate::exit::{self, Failure};
+use crate::limits::WAIT_MS_MAX;
 use crate::render::{self, list, log::Filter, text};
 
 /// Options of `read`.
@@ -59,11 +63,11 @@ impl Read {
             ("stream", stream.map(Into::into)),
             ("offset", offset.map(Into::into)),
             ("max", self.max.map(Into::into)),
-            ("waitMs", self.wait.map(Into::into)),
             ("encoding", encoding.map(Into::into)),
         ]);
         let mut client = app.client()?;
-        let record = block_on(client.wait("tasks.read", input))?;
+        let wait = Duration::from_millis(self.wait.unwrap_or(0));
+        let record = block_on(wait_for_more(&mut client, input, wait))?;
         if app.globals.json {
             print_json(&record)?;
             return Ok(exit::DONE);
@@ -79,6 +83,29 @@ impl Read {
         say(&position(&record));
         Ok(exit::DONE)
     }
+}
+
+/// One read that waits for bytes, asking again while the node's own bound, not ours, ended the wait.
+async fn wait_for_more(
+    client: &mut Client,
+    mut input: Value,
+    wait: Duration,
+) -> Result<Value, Failure> {
+    let until = Instant::now() + wait;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        input["waitMs"] = bounded_ms(left).into();
+        let record = client.wait("tasks.read", input.clone()).await?;
+        let is_empty = text(&record, "text").is_empty() && text(&record, "data").is_empty();
+        if !is_empty || record["eof"] == true || Instant::now() >= until {
+            return Ok(record);
+        }
+    }
+}
+
+/// As much of a wait as one call may take, in milliseconds.
+fn bounded_ms(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).map_or(WAIT_MS_MAX, |ms| ms.min(WAIT_MS_MAX))
 }
 
 /// The exact bytes of a read.
@@ -109,6 +136,9 @@ fn position(record: &Value) -> String {
 
 /// Options of `watch`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Ends with 0 where lines hold the text, else with 1: the task has ended without one, or the time is over.\n\nExample:\n  weft watch t-3f 'listening on' --timeout 1m && ./use-the-server"
+)]
 pub(super) struct Watch {
     /// The task's id, or the beginning of it
     id: String,
@@ -125,13 +155,12 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
         let input = given([
-            ("id", Some(self.id.into())),
-            ("match", self.literal.map(Into::into)),
+            ("id", Some(self.id.as_str().into())),
+            ("match", self.literal.clone().map(Into::into)),
             ("after", self.after.map(Into::into)),
-            ("timeoutMs", self.timeout.map(Into::into)),
         ]);
         let mut client = app.client()?;
-        let record = block_on(client.wait("tasks.watch", input))?;
+        let record = block_on(self.watch(&mut client, input))?;
         app.answer(&record, |record| {
             list(record, "lines")
                 .iter()
@@ -140,13 +169,30 @@ impl Watch {
                     out
                 })
         })?;
-        if !app.globals.json {
-            say(&format!(
-                "{}; next cursor {}",
-                text(&record, "reason"),
-                render::plain(&record["nextCursor"])
-            ));
+        app.tell(&format!(
+            "{}; next cursor {}",
+            text(&record, "reason"),
+            render::plain(&record["nextCursor"])
+        ));
+        Ok(if record["reason"] == "match" {
+            exit::DONE
+        } else {
+            exit::REFUSED
+        })
+    }
+
+    /// Watches on from the cursor while the node's own bound, not ours, ended the watch.
+    async fn watch(&self, client: &mut Client, mut input: Value) -> Result<Value, Failure> {
+        let wait = Duration::from_millis(self.timeout.unwrap_or(WATCH_MS_DEFAULT));
+        let until = Instant::now() + wait;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            input["timeoutMs"] = bounded_ms(left).max(1).into();
+            let record = client.wait("tasks.watch", input.clone()).await?;
+            if record["reason"] != "timeout" || Instant::now() >= until {
+                return Ok(record);
+            }
+            input["after"] = record["nextCursor"].clone();
         }
-        Ok(exit::DONE)
     }
 }
