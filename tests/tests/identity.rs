@@ -46,7 +46,7 @@ const RECYCLE: &str = r#"
 set -e
 field() { sed "s/.*\"$1\":\([0-9]*\).*/\1/" "$WEFT_HOME/tasks/$id/started"; }
 recycle() { # number, sleep: starts the sleep under that number
-  while kill -0 "$1" 2>/dev/null; do wait; sleep 0.01; done
+  while kill -0 "$1" 2>/dev/null; do sleep 0.01; done
   for try in 1 2 3 4 5 6 7 8 9; do
     echo $(($1 - 1)) > /proc/sys/kernel/ns_last_pid; sleep "$2" & stranger=$!
     [ "$stranger" != "$1" ] || return 0
