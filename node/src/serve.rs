@@ -148,7 +148,7 @@ fn open_doors(
     settings: &Settings,
 ) -> Result<JoinSet<()>, Failure> {
     let mut doors = JoinSet::new();
-    doors.spawn(serve_unix(house.clone(), bind_socket(&house.home)?));
+    let socket = bind_socket(&house.home)?;
     for listener in listeners {
         let bound = listener
             .set_nonblocking(true)
@@ -164,6 +164,8 @@ fn open_doors(
             TcpOptions::with_names(settings.hosts.clone()),
         ));
     }
+    // Last, so that whoever asks the node where it listens hears of every address.
+    doors.spawn(serve_unix(house.clone(), socket));
     Ok(doors)
 }
 
