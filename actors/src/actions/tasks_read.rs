@@ -210,6 +210,7 @@ async fn read_until(
     at: Place,
     deadline: Instant,
 ) -> Result<ReadOutput> {
+    let mut is_second_look = false;
     loop {
         // Registered before the row is read, so that an end in between is not missed.
         let mut ended = house.store.watch_key(&announce::wake_key(id));
@@ -219,9 +220,18 @@ async fn read_until(
         let mut got = look(house, &row, stream, at, known(&row, stream)).await?;
         if !got.tells_something() && row.end.is_none() {
             // Somebody may have cut or removed the file; only the shim knows how long the stream is then.
-            let size = size_told(house, id, stream).await;
-            if size > got.total {
-                got = look(house, &row, stream, at, size).await?;
+            match size_told(house, id, stream).await {
+                Some(size) if size > got.total => {
+                    got = look(house, &row, stream, at, size).await?;
+                }
+                None if at.offset > got.total && !is_second_look => {
+                    // It is ending: the row is about to say how long the stream was.
+                    is_second_look = true;
+                    let bound = Duration::from_millis(SHIM_ANSWER_MS);
+                    let _ = tokio::time::timeout(bound, ended.changed()).await;
+                    continue;
+                }
+                _ => {}
             }
         }
         if at.offset > got.total {
@@ -260,20 +270,16 @@ pub(crate) async fn more_output(house: &House, id: &str, stream: StreamName, aft
     std::future::pending::<()>().await;
 }
 
-/// The size of a living task's stream as its shim counts it; 0 without a shim, or where it does not answer soon.
-pub(crate) async fn size_told(house: &House, id: &str, stream: StreamName) -> u64 {
-    let Some(live) = house.live.get(id) else {
-        return 0;
-    };
+/// The size of a living task's stream as its shim counts it; none without a shim, or where it does not answer soon.
+pub(crate) async fn size_told(house: &House, id: &str, stream: StreamName) -> Option<u64> {
+    let live = house.live.get(id)?;
     let told = tokio::time::timeout(
         Duration::from_millis(SHIM_ANSWER_MS),
         live.control.ask(Ask::Status),
     );
-    let Ok(Ok(status)) = told.await else { return 0 };
-    serde_json::from_value::<Status>(status)
-        .ok()
-        .and_then(|status| status.sizes.get(&stream).copied())
-        .unwrap_or(0)
+    let status = told.await.ok()?.ok()?;
+    let status: Status = serde_json::from_value(status).ok()?;
+    status.sizes.get(&stream).copied()
 }
 
 async fn look(

@@ -119,7 +119,7 @@ async fn watch(
     // A cursor may stand past the end of a file that somebody cut.
     let mut told = match scanner.position() {
         0 => 0,
-        _ => size_told(house, id, stream).await,
+        _ => size_told(house, id, stream).await.unwrap_or(0),
     };
     loop {
         let mut ended = house.store.watch_key(&announce::wake_key(id));
@@ -147,7 +147,7 @@ async fn watch(
         } else {
             let total = scanner.position();
             if page.at_end && row.end.is_none() {
-                told = size_told(house, id, stream).await;
+                told = size_told(house, id, stream).await.unwrap_or(0);
                 if told > total {
                     // More than was looked at: it came meanwhile, or the file was cut and that is disclosed now.
                     continue;
