@@ -77,6 +77,15 @@ pub(crate) const PAGE_EVENTS: u64 = 1000;
 /// beyond, the escape was never closed and what follows is text again.
 pub(crate) const ESCAPE_CHARS_MAX: usize = 4096;
 
+/// Bytes of one line held back until it ends, so that output without line ends takes no memory without end.
+pub(crate) const LINE_BYTES_MAX: usize = 256 << 10;
+
+/// Characters of a label before the lines of `weft logs`: enough to tell tasks apart and still leave room for the line.
+pub(crate) const LOG_NAME_CHARS_MAX: usize = 20;
+
+/// Characters of an id there, where they suffice to tell it from the others.
+pub(crate) const SHORT_ID_CHARS: usize = 8;
+
 /// A node that is ending holds its lock until its last answer is sent; a new one waits this long for it.
 pub(crate) const LOCK_WAIT_MS: u64 = 15_000;
 

@@ -1,16 +1,17 @@
 //! `logs`: the output of tasks as people read it.
 
-use std::io::Write as _;
+mod view;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::given;
-use crate::app::{App, block_on, colour, print_bytes, print_json, say};
+use crate::app::{App, block_on, errors_on_terminal, on_terminal};
 use crate::client::Client;
 use crate::exit::{self, Failure, Problem};
-use crate::limits::{READ_BYTES_MAX, WAIT_MS_MAX};
-use crate::render::{list, log::Filter, text, visible};
+use crate::limits::{LOG_NAME_CHARS_MAX, READ_BYTES_MAX, SHORT_ID_CHARS, WAIT_MS_MAX};
+use crate::render::{list, text, visible};
+use view::Screen;
 
 /// Pieces of output on their way from the readers to the screen: few, so that a fast task waits in its file.
 const PIECES_MAX: usize = 16;
@@ -22,7 +23,7 @@ const PIECES_MAX: usize = 16;
     reason = "each is a switch of the command line"
 )]
 #[command(
-    after_help = "Examples:\n  weft logs t-3f\n  weft logs -f t-3f t-91     follow two tasks until both have ended\n  weft logs -n 50 t-3f"
+    after_help = "Examples:\n  weft logs t-3f\n  weft logs -f t-3f t-91     follow two tasks until both have ended\n  weft logs -n 50 t-3f\n\nThe stderr of a task that keeps its streams apart goes to stderr. A line that a command wrote over, as progress bars do,\nshows its last state."
 )]
 pub(super) struct Logs {
     /// The ids of tasks, or their beginnings
@@ -31,10 +32,10 @@ pub(super) struct Logs {
     /// Go on until the tasks have ended
     #[arg(long, short)]
     follow: bool,
-    /// Only the last lines
+    /// Only the last lines; of a task that keeps its streams apart, so many of each stream
     #[arg(long, short = 'n', visible_alias = "lines", value_name = "N")]
     tail: Option<u32>,
-    /// No names before the lines of several tasks or streams
+    /// No names before the lines of several tasks, or of both streams on a terminal
     #[arg(long)]
     no_log_prefix: bool,
     /// The time at which a line was seen before it; lines from before this command have none
@@ -46,10 +47,12 @@ pub(super) struct Logs {
 }
 
 /// One stream of one task.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Source {
     id: String,
+    label: String,
     stream: String,
+    /// What stands before its lines.
     prefix: String,
 }
 
@@ -57,6 +60,8 @@ struct Source {
 struct Piece {
     source: usize,
     record: Value,
+    /// It was there before this command had read so far.
+    is_old: bool,
 }
 
 impl Logs {
@@ -105,21 +110,18 @@ impl Logs {
             let task = pick(list(&record, "tasks"), id)?;
             let full = text(task, "id");
             for stream in list(task, "streams").iter().filter_map(Value::as_str) {
-                let prefix = if self.ids.len() > 1 {
-                    format!("{} | ", visible(full))
-                } else {
-                    String::new()
-                };
                 sources.push(Source {
                     id: full.to_owned(),
+                    label: text(task, "label").to_owned(),
                     stream: stream.to_owned(),
-                    prefix,
+                    prefix: String::new(),
                 });
             }
         }
-        if self.no_log_prefix {
-            for source in &mut sources {
-                source.prefix.clear();
+        if !self.no_log_prefix {
+            let prefixes = prefixes(&sources, on_terminal() && errors_on_terminal());
+            for (source, prefix) in sources.iter_mut().zip(prefixes) {
+                source.prefix = prefix;
             }
         }
         Ok(sources)
@@ -133,6 +135,71 @@ impl Logs {
             ("encoding", self.raw.then(|| "base64".into())),
         ])
     }
+}
+
+/// What stands before the lines of each source, in one column: the task where there are several, the stream where a screen shows
+/// both.
+fn prefixes(sources: &[Source], one_screen: bool) -> Vec<String> {
+    let first = sources.first().map(|source| source.id.as_str());
+    let many = sources
+        .iter()
+        .any(|source| Some(source.id.as_str()) != first);
+    let names: Vec<String> = sources
+        .iter()
+        .map(|source| {
+            let siblings = sources.iter().filter(|other| other.id == source.id);
+            let split = one_screen && siblings.count() > 1;
+            let name = if many {
+                name(source, sources)
+            } else {
+                String::new()
+            };
+            let stream = if split { source.stream.as_str() } else { "" };
+            [name.as_str(), stream].join(" ").trim().to_owned()
+        })
+        .collect();
+    let width = names.iter().map(|name| name.chars().count()).max();
+    match width.unwrap_or(0) {
+        0 => names,
+        width => names
+            .iter()
+            .map(|name| format!("{name:<width$} | "))
+            .collect(),
+    }
+}
+
+/// What a task is called among others: its label where it is the only one of that label, else with its id.
+fn name(source: &Source, among: &[Source]) -> String {
+    let label = |source: &Source| -> String {
+        visible(
+            &source
+                .label
+                .chars()
+                .take(LOG_NAME_CHARS_MAX)
+                .collect::<String>(),
+        )
+    };
+    let mut others = among.iter().filter(|other| other.id != source.id);
+    let own = label(source);
+    if own.is_empty() {
+        short_id(source, among)
+    } else if others.any(|other| label(other) == own) {
+        format!("{own} {}", short_id(source, among))
+    } else {
+        own
+    }
+}
+
+/// The beginning of an id that no other shown task shares.
+fn short_id(source: &Source, among: &[Source]) -> String {
+    let shared = |short: &str| {
+        let fits = |other: &&Source| other.id.starts_with(short) && other.id != source.id;
+        among.iter().any(|other| fits(&other))
+    };
+    let short = (SHORT_ID_CHARS..source.id.len())
+        .filter_map(|chars| source.id.get(..chars))
+        .find(|short| !shared(short));
+    visible(short.unwrap_or(&source.id))
 }
 
 /// The one task that an id or its beginning means.
@@ -167,18 +234,28 @@ async fn read_stream(
     pieces: mpsc::Sender<Piece>,
 ) -> Result<(), Failure> {
     let mut input = first;
+    let mut is_old = true;
     loop {
         let record = client.wait("tasks.read", input.clone()).await?;
-        let end = record["eof"] == true || (!follow && is_empty(&record));
+        let nothing = is_empty(&record);
+        let end = record["eof"] == true || (!follow && nothing);
         if let Some(fields) = input.as_object_mut() {
             fields.remove("lines");
         }
         input["offset"] = record["next"].clone();
         input["max"] = READ_BYTES_MAX.into();
-        if follow {
+        let piece = Piece {
+            source,
+            record,
+            is_old,
+        };
+        // What was there before is read first. Only from where nothing more stands does anybody wait, and what comes is new.
+        if nothing && follow && is_old {
+            is_old = false;
             input["waitMs"] = WAIT_MS_MAX.into();
         }
-        if pieces.send(Piece { source, record }).await.is_err() || end {
+        let says_something = !nothing || end || piece.record["omittedBytes"] != 0;
+        if says_something && pieces.send(piece).await.is_err() || end {
             return Ok(());
         }
     }
@@ -188,119 +265,57 @@ fn is_empty(record: &Value) -> bool {
     text(record, "text").is_empty() && text(record, "data").is_empty()
 }
 
-/// What has been shown so far.
-struct Screen<'a> {
-    app: &'a App,
-    options: &'a Logs,
-    views: Vec<View<'a>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// One stream on the screen.
-struct View<'a> {
-    source: &'a Source,
-    filter: Filter,
-    /// A line that has not ended yet; shown when it has, so that lines of two streams do not mix.
-    pending: String,
-    /// Whether what comes was written before this command looked.
-    first: bool,
-}
-
-impl<'a> Screen<'a> {
-    fn new(options: &'a Logs, app: &'a App, sources: &'a [Source]) -> Self {
-        let views = sources
-            .iter()
-            .map(|source| View {
-                source,
-                filter: Filter::new(colour()),
-                pending: String::new(),
-                first: true,
-            })
-            .collect();
-        Screen {
-            app,
-            options,
-            views,
+    fn source(id: &str, label: &str, stream: &str) -> Source {
+        Source {
+            id: id.to_owned(),
+            label: label.to_owned(),
+            stream: stream.to_owned(),
+            prefix: String::new(),
         }
     }
 
-    fn show(&mut self, piece: &Piece) -> Result<(), Failure> {
-        if self.app.globals.json {
-            return print_json(&piece.record);
-        }
-        let view = &mut self.views[piece.source];
-        if let Some(omitted) = piece.record["omittedBytes"]
-            .as_u64()
-            .filter(|&omitted| omitted > 0)
-        {
-            view.break_line(self.options)?;
-            say(&format!(
-                "{}[{omitted} bytes are no longer kept]",
-                view.source.prefix
-            ));
-        }
-        if self.options.raw {
-            return put(view.source, &super::read::decode(&piece.record)?);
-        }
-        let shown = view.filter.push(text(&piece.record, "text"));
-        view.pending.push_str(&shown);
-        view.lines(self.options)?;
-        view.first = false;
-        Ok(())
+    #[test]
+    fn one_stream_needs_no_name() {
+        let one = [source("t-abcdefgh1", "build", "output")];
+        assert_eq!(prefixes(&one, true), [""]);
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
-        for view in &mut self.views {
-            view.break_line(self.options)?;
-            put(view.source, view.filter.finish().as_bytes())?;
-        }
-        Ok(())
-    }
-}
-
-impl View<'_> {
-    /// Shows the lines that have ended; without names and times before them also the beginning of the next.
-    fn lines(&mut self, options: &Logs) -> Result<(), Failure> {
-        if self.source.prefix.is_empty() && !options.timestamps {
-            return put(self.source, std::mem::take(&mut self.pending).as_bytes());
-        }
-        let Some(end) = self.pending.rfind('\n') else {
-            return Ok(());
-        };
-        let rest = self.pending.split_off(end + 1);
-        let lines = std::mem::replace(&mut self.pending, rest);
-        let stamp = self.stamp(options);
-        let mut shown = String::new();
-        for line in lines.split_inclusive('\n') {
-            shown.extend([stamp.as_str(), &self.source.prefix, line]);
-        }
-        put(self.source, shown.as_bytes())
+    #[test]
+    fn both_streams_of_a_task_are_told_apart_on_a_screen_alone() {
+        let split = ["stdout", "stderr"].map(|stream| source("t-abcdefgh1", "build", stream));
+        assert_eq!(prefixes(&split, true), ["stdout | ", "stderr | "]);
+        assert_eq!(prefixes(&split, false), ["", ""]);
     }
 
-    fn break_line(&mut self, options: &Logs) -> Result<(), Failure> {
-        if !self.pending.is_empty() {
-            self.pending.push('\n');
-            self.lines(options)?;
-        }
-        Ok(())
-    }
-
-    fn stamp(&self, options: &Logs) -> String {
-        match (options.timestamps, self.first) {
-            (false, _) => String::new(),
-            (true, true) => format!("{:<24}  ", "-"),
-            (true, false) => format!("{}  ", crate::render::time::utc(crate::render::now_ms())),
-        }
-    }
-}
-
-/// Standard error of a task goes to ours, so that the two can be told apart here as well.
-fn put(source: &Source, bytes: &[u8]) -> Result<(), Failure> {
-    if source.stream == "stderr" {
-        std::io::stderr()
-            .lock()
-            .write_all(bytes)
-            .map_err(Failure::output)
-    } else {
-        print_bytes(bytes)
+    #[test]
+    fn tasks_are_called_by_label_or_by_as_much_of_the_id_as_it_takes() {
+        let tasks = [
+            source("t-abcdefgh1", "build", "output"),
+            source("t-abcdefgh2", "", "output"),
+            source("t-xbcdefgh3", "\x1b[2Jx", "stdout"),
+            source("t-xbcdefgh3", "\x1b[2Jx", "stderr"),
+        ];
+        assert_eq!(
+            prefixes(&tasks, true),
+            [
+                "build       | ",
+                "t-abcdefgh2 | ",
+                "␛[2Jx stdout | ",
+                "␛[2Jx stderr | "
+            ]
+            .map(|prefix| format!("{:<12} | ", prefix.trim_end_matches(" | ").trim_end()))
+        );
+        let same = [
+            source("t-abcdefgh1", "build", "output"),
+            source("t-bbcdefgh1", "build", "output"),
+        ];
+        assert_eq!(
+            prefixes(&same, false),
+            ["build t-abcdef | ", "build t-bbcdef | "]
+        );
     }
 }

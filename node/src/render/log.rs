@@ -1,7 +1,7 @@
 //! A task's output on its way to a person: text and colours pass, everything else that a terminal would act on does
 //! not. Works on a stream, wherever it was cut.
 
-use crate::limits::ESCAPE_CHARS_MAX;
+use crate::limits::{ESCAPE_CHARS_MAX, LINE_BYTES_MAX};
 
 /// Where in an escape sequence the filter is.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,8 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Filter {
     colours: bool,
+    /// Whether a return is handed on, for a reader that knows what it does to a line.
+    returns: bool,
     state: State,
     after_return: bool,
     coloured: bool,
@@ -38,9 +40,18 @@ impl Filter {
     pub(crate) fn new(colours: bool) -> Self {
         Filter {
             colours,
+            returns: false,
             state: State::Text,
             after_return: false,
             coloured: false,
+        }
+    }
+
+    /// The same with returns handed on instead of made line ends: for a [`Line`], never for a terminal.
+    pub(crate) fn with_returns(colours: bool) -> Self {
+        Filter {
+            returns: true,
+            ..Filter::new(colours)
         }
     }
 
@@ -93,6 +104,7 @@ impl Filter {
         let after_return = std::mem::take(&mut self.after_return);
         match c {
             '\x1b' => self.state = State::Escape,
+            '\r' if self.returns => out.push('\r'),
             '\r' => {
                 // A return alone would let a line be written over; each state of a progress bar becomes a line.
                 self.after_return = true;
@@ -152,9 +164,87 @@ impl Filter {
     }
 }
 
+/// One line as it stands after its returns: each begins it anew, so that a progress bar shows its last state alone.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    text: String,
+    /// A return came, and nothing after it yet.
+    returned: bool,
+}
+
+impl Line {
+    /// Takes the next character. A line end gives the whole line, with its end; a line that is longer than any that a person
+    /// reads is given in parts.
+    pub(crate) fn push(&mut self, c: char) -> Option<String> {
+        match c {
+            '\n' => {
+                self.returned = false;
+                let mut whole = std::mem::take(&mut self.text);
+                whole.push('\n');
+                return Some(whole);
+            }
+            '\r' => self.returned = true,
+            c => {
+                if std::mem::take(&mut self.returned) {
+                    self.text = colours_of(&self.text);
+                }
+                self.text.push(c);
+                if self.text.len() >= LINE_BYTES_MAX {
+                    return self.break_off();
+                }
+            }
+        }
+        None
+    }
+
+    /// What stands of a line that has not ended.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether something stands of a line that has not ended.
+    pub(crate) fn is_begun(&self) -> bool {
+        !self.text.is_empty()
+    }
+
+    /// Gives what stands of a line, for one that will not end.
+    pub(crate) fn break_off(&mut self) -> Option<String> {
+        self.returned = false;
+        let text = std::mem::take(&mut self.text);
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// The colours set in a text that is written over: they hold for what comes after it.
+fn colours_of(text: &str) -> String {
+    text.split('\x1b')
+        .skip(1)
+        .filter_map(|rest| rest.split_once('m'))
+        .map(|(parameters, _)| format!("\x1b{parameters}m"))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The lines that come of a text, the last one broken off.
+    fn lines(text: &str) -> Vec<String> {
+        let mut line = Line::default();
+        let shown = Filter::with_returns(true).push(text);
+        let mut lines: Vec<String> = shown.chars().filter_map(|c| line.push(c)).collect();
+        lines.extend(line.break_off());
+        lines
+    }
+
+    #[test]
+    fn a_line_shows_its_final_state() {
+        assert_eq!(lines("a\r\nb\n\n"), ["a\n", "b\n", "\n"]);
+        assert_eq!(lines(" 10%\r 50%\r100%\r\ndone"), ["100%\n", "done"]);
+        assert_eq!(lines("5%\r"), ["5%"]);
+        // A colour that was set or put back in what is gone still holds.
+        assert_eq!(lines("\x1b[31m1%\r\x1b[0m2%\n"), ["\x1b[31m\x1b[0m2%\n"]);
+    }
 
     fn shown(colours: bool, text: &str) -> String {
         Filter::new(colours).push(text)
