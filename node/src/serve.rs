@@ -46,6 +46,9 @@ pub(crate) struct ServeOptions {
 
 /// Runs the node until it is told to end, has nothing to do for its idle grace, or loses its home.
 pub(crate) async fn serve(home: Home, options: ServeOptions) -> Result<(), Failure> {
+    let home_path = home.root.display().to_string();
+    // The first line of the log, whatever comes after it: who chose port 0 reads here which one it became.
+    info!(pid = std::process::id(), home = %home_path, urls = %words(&bound(&options.listeners)), "the node starts");
     let nofile = raise_nofile();
     let house = open_house(home, &options, nofile).await?;
     // Children are reaped from the first one on, also those that process 1 of a container inherits.
@@ -57,7 +60,7 @@ pub(crate) async fn serve(home: Home, options: ServeOptions) -> Result<(), Failu
         .await
         .map_err(|error| Failure::Failed(error.to_string()))?;
     let doors = open_doors(&house, options.listeners, &options.settings)?;
-    info!(pid = std::process::id(), home = %house.home.root.display(), urls = ?house.urls(), "the node is up");
+    info!(home = %home_path, urls = %words(&house.urls()), "the node is up");
     (options.ready)(status(&house));
     let why = wait_for_end(&house, options.idle).await;
     info!(why, "the node is ending; tasks go on");
@@ -70,6 +73,24 @@ pub(crate) async fn serve(home: Home, options: ServeOptions) -> Result<(), Failu
     let _ = tokio::task::spawn_blocking(move || store.close()).await;
     drop(options.lock);
     Ok(())
+}
+
+/// The addresses of sockets that are bound and not served yet.
+fn bound(listeners: &[TcpListener]) -> Vec<String> {
+    listeners
+        .iter()
+        .filter_map(|listener| listener.local_addr().ok())
+        .map(|address| format!("http://{address}"))
+        .collect()
+}
+
+/// Addresses as one word after the other: a list in a field of a log would be quoted as text.
+fn words(urls: &[String]) -> String {
+    if urls.is_empty() {
+        "none".to_owned()
+    } else {
+        urls.join(" ")
+    }
 }
 
 async fn open_house(
