@@ -24,12 +24,20 @@ enum State {
     },
 }
 
+/// What becomes of a return alone.
+#[derive(Debug, PartialEq, Eq)]
+enum Returns {
+    /// It ends the line.
+    EndLines,
+    /// It is handed on, to a reader that knows what it does to a line.
+    Pass,
+}
+
 /// A filter for one stream.
 #[derive(Debug)]
 pub(crate) struct Filter {
     colours: bool,
-    /// Whether a return is handed on, for a reader that knows what it does to a line.
-    returns: bool,
+    returns: Returns,
     state: State,
     after_return: bool,
     coloured: bool,
@@ -40,7 +48,7 @@ impl Filter {
     pub(crate) fn new(colours: bool) -> Self {
         Filter {
             colours,
-            returns: false,
+            returns: Returns::EndLines,
             state: State::Text,
             after_return: false,
             coloured: false,
@@ -50,7 +58,7 @@ impl Filter {
     /// The same with returns handed on instead of made line ends: for a [`Line`], never for a terminal.
     pub(crate) fn with_returns(colours: bool) -> Self {
         Filter {
-            returns: true,
+            returns: Returns::Pass,
             ..Filter::new(colours)
         }
     }
@@ -104,7 +112,7 @@ impl Filter {
         let after_return = std::mem::take(&mut self.after_return);
         match c {
             '\x1b' => self.state = State::Escape,
-            '\r' if self.returns => out.push('\r'),
+            '\r' if self.returns == Returns::Pass => out.push('\r'),
             '\r' => {
                 // A return alone would let a line be written over; each state of a progress bar becomes a line.
                 self.after_return = true;
@@ -217,11 +225,12 @@ impl Line {
 
 /// The colours set in a text that is written over: they hold for what comes after it.
 fn colours_of(text: &str) -> String {
-    text.split('\x1b')
-        .skip(1)
-        .filter_map(|rest| rest.split_once('m'))
-        .map(|(parameters, _)| format!("\x1b{parameters}m"))
-        .collect()
+    let sequences = text.split('\x1b').skip(1);
+    let colours = sequences.filter_map(|rest| rest.split_once('m'));
+    colours.fold(String::new(), |mut kept, (parameters, _)| {
+        kept.extend(["\x1b", parameters, "m"]);
+        kept
+    })
 }
 
 #[cfg(test)]
