@@ -66,7 +66,6 @@ const OUTPUT: Table = &[
     ("max", Number),
     ("waitMs", Number),
     ("encoding", Text),
-    ("as", Text),
 ];
 
 const THIN: &[Thin] = &[
