@@ -167,7 +167,9 @@ mod tests {
 
     fn scan(literal: &str, pieces: &[&[u8]]) -> Vec<(u64, String)> {
         let mut scanner = LineScanner::new(literal.as_bytes().to_vec(), 0);
-        pieces.iter().for_each(|piece| scanner.push(piece));
+        for piece in pieces {
+            scanner.push(piece);
+        }
         scanner.finish();
         scanner
             .take_lines()

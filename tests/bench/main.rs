@@ -20,13 +20,15 @@ mod starts;
 
 use report::Report;
 
+type Section = (&'static str, fn(&mut Report));
+
 fn main() {
     let wanted: Vec<String> = std::env::args()
         .skip(1)
         .filter(|arg| !arg.starts_with('-'))
         .collect();
     let mut report = Report::new();
-    let sections: [(&str, fn(&mut Report)); 7] = [
+    let sections: [Section; 7] = [
         ("raw", raw::run),
         // First what makes many small files: a file system that has just lost thousands of them makes new ones slowly.
         ("starts", starts::run),

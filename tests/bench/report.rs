@@ -77,10 +77,6 @@ impl Report {
         );
     }
 
-    pub(crate) fn note(&self, text: &str) {
-        println!("  {text}");
-    }
-
     pub(crate) fn finish(self) {
         println!("\n{}", Value::Object(self.figures));
     }

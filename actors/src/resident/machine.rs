@@ -238,7 +238,7 @@ mod tests {
                     effect = step(&mut machine, Input::RunFailed);
                 }
                 Some(Effect::Record(Outcome::Failed { .. })) => {
-                    effect = step(&mut machine, Input::Recorded)
+                    effect = step(&mut machine, Input::Recorded);
                 }
                 Some(Effect::Pause(ms)) => {
                     pauses.push(ms);
