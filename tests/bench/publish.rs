@@ -13,8 +13,9 @@ const SECONDS: u64 = 3;
 pub(crate) fn run(report: &mut Report) {
     let redis = Redis::start();
     if redis.is_none() {
-        report
-            .note("redis-server and redis-benchmark are not installed: no peer beside the figures");
+        println!(
+            "  redis-server and redis-benchmark are not installed: no peer beside the figures"
+        );
     }
     for publishers in [1_usize, 16, 64, 256] {
         report.figure(
