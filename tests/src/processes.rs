@@ -8,7 +8,12 @@ use rustix::process::{Pid, Signal, kill_process};
 /// All processes.
 pub fn all() -> Vec<u32> {
     std::fs::read_dir("/proc")
-        .map(|entries| entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+        .map(|entries| {
+            entries
+                .flatten()
+                .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+                .collect()
+        })
         .unwrap_or_default()
 }
 
@@ -18,7 +23,10 @@ pub fn with_variable(name: &str, value: &Path) -> Vec<u32> {
     all()
         .into_iter()
         .filter(|pid| *pid != std::process::id())
-        .filter(|pid| std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|env| env.split(|byte| *byte == 0).any(|pair| pair == wanted)))
+        .filter(|pid| {
+            std::fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|env| env.split(|byte| *byte == 0).any(|pair| pair == wanted))
+        })
         .collect()
 }
 
@@ -27,7 +35,9 @@ pub fn with_cwd_below(folder: &Path) -> Vec<u32> {
     all()
         .into_iter()
         .filter(|pid| *pid != std::process::id())
-        .filter(|pid| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(folder)))
+        .filter(|pid| {
+            std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(folder))
+        })
         .collect()
 }
 
@@ -37,8 +47,12 @@ pub fn running(words: &str) -> Vec<u32> {
         .into_iter()
         .filter(|pid| *pid != std::process::id() && state(*pid).is_some_and(|state| state != 'Z'))
         .filter(|pid| {
-            std::fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| String::from_utf8_lossy(&line).replace('\0', " ").trim_end().contains(words))
+            std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+                String::from_utf8_lossy(&line)
+                    .replace('\0', " ")
+                    .trim_end()
+                    .contains(words)
+            })
         })
         .collect()
 }
@@ -57,7 +71,12 @@ pub fn is_alive(pid: u32) -> bool {
 /// A process's parent.
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 /// SIGKILL; a process that is gone is fine.
