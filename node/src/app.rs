@@ -191,6 +191,27 @@ pub(crate) fn say(message: &str) {
     );
 }
 
+/// Tells of a failure on stderr: with `json` as one document. `called` is the verb as it was called, `about` what of several
+/// things failed.
+pub(crate) fn refuse(failure: &Failure, called: &str, about: Option<&str>, json: bool) {
+    if json {
+        complain(&failure.document(called));
+        return;
+    }
+    match about {
+        Some(about) => say(&format!("{about}: {failure}")),
+        None => say(&failure.to_string()),
+    }
+    if let Some(hint) = failure.hint(called) {
+        say(&hint);
+    }
+}
+
+/// A problem document on stderr, harmless to a terminal. That nobody may see it is no reason to end otherwise.
+fn complain(document: &Value) {
+    let _ = writeln!(io::stderr().lock(), "{}", render::escaped(document));
+}
+
 /// Whether stdout is a terminal.
 pub(crate) fn on_terminal() -> bool {
     io::stdout().is_terminal()

@@ -15,13 +15,12 @@ mod tests;
 mod tokens;
 
 use std::ffi::OsStr;
-use std::io::Write as _;
 
 use clap::builder::FalseyValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde_json::{Value, json};
 
-use crate::app::{App, Globals, say};
+use crate::app::{App, Globals, refuse};
 use crate::config;
 use crate::exit::{self, Failure};
 
@@ -104,16 +103,19 @@ pub(crate) fn main() -> u8 {
     };
     let json = cli.globals.json;
     let for_command = matches!(cli.verb, Verb::Run(_) | Verb::Start(_));
-    App::new(cli.globals)
-        .and_then(|app| cli.verb.perform(&app))
-        .unwrap_or_else(|failure| {
-            report(&failure, &called, json);
-            if for_command {
-                failure.code_for_command()
-            } else {
-                failure.code()
-            }
-        })
+    let failure = match App::new(cli.globals).and_then(|app| cli.verb.perform(&app)) {
+        Ok(code) => return code,
+        Err(failure) => failure,
+    };
+    // A reader that closed our output has decided so; there is nothing to tell.
+    if !matches!(failure, Failure::OutputClosed) {
+        refuse(&failure, &called, None, json);
+    }
+    if for_command {
+        failure.code_for_command()
+    } else {
+        failure.code()
+    }
 }
 
 /// The command line, and its verb as it was called: `weft mesh read`.
@@ -133,7 +135,7 @@ fn parse() -> Result<(Cli, String), clap::Error> {
 fn misread(error: &clap::Error) -> u8 {
     if error.use_stderr() && config::wants_json() {
         let failure = Failure::Usage(in_short(&error.render().to_string()));
-        let _ = writeln!(std::io::stderr().lock(), "{}", failure.document("weft"));
+        refuse(&failure, "weft", None, true);
         return exit::USAGE;
     }
     let _ = error.print();
@@ -190,22 +192,6 @@ impl Verb {
                 "a shim is started by a node, with its task on standard input".to_owned(),
             )),
         }
-    }
-}
-
-/// Tells why nothing came of it, on stderr: with `--json` as one document.
-fn report(failure: &Failure, called: &str, json: bool) {
-    if matches!(failure, Failure::OutputClosed) {
-        return;
-    }
-    if json {
-        // That nobody may see it is no reason to end otherwise.
-        let _ = writeln!(std::io::stderr().lock(), "{}", failure.document(called));
-        return;
-    }
-    say(&failure.to_string());
-    if let Some(hint) = failure.hint(called) {
-        say(&hint);
     }
 }
 

@@ -25,6 +25,20 @@ pub(crate) fn visible_lines(text: &str) -> String {
         .collect()
 }
 
+/// A JSON document on one line, with what a terminal would act on escaped: JSON itself leaves the C1 controls and those that
+/// reorder text as they are.
+pub(crate) fn escaped(document: &Value) -> String {
+    let mut out = String::new();
+    for c in document.to_string().chars() {
+        if symbol(c) == c {
+            out.push(c);
+        } else {
+            let _ = write!(out, "\\u{:04x}", c as u32);
+        }
+    }
+    out
+}
+
 /// One character as it may stand in a line.
 fn symbol(c: char) -> char {
     match c {
@@ -294,6 +308,14 @@ mod tests {
             assert!(is_harmless(&view), "{view:?}");
             assert!(view.contains("ok"), "{view:?}");
         }
+    }
+
+    #[test]
+    fn a_document_is_harmless_and_says_the_same() {
+        let document = json!({"detail": HOSTILE});
+        let shown = escaped(&document);
+        assert!(is_harmless(&shown), "{shown:?}");
+        assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), document);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weft_actors::limits::GRACE_MS_MAX;
 
 use super::{given, some_list};
-use crate::app::{App, block_on, print_json, say};
+use crate::app::{App, block_on, print_json, refuse, say};
 use crate::duration::{self, human, parse_ms};
 use crate::exit::{self, Failure};
 use crate::limits::WAIT_MS_MAX;
@@ -169,7 +169,7 @@ impl Stop {
                     Ok(answer) => code = code.max(stopped(app, &answer)?),
                     // With several ids, one that is refused does not keep the others alive.
                     Err(failure) if self.ids.len() > 1 => {
-                        say(&format!("{id}: {failure}"));
+                        refuse(&failure, "weft stop", Some(id), app.globals.json);
                         code = code.max(failure.code());
                     }
                     Err(failure) => return Err(failure),
