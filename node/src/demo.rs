@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::{App, block_on, on_terminal, say};
+use crate::autostart::own_program;
 use crate::client::{Client, Events};
 use crate::config;
 use crate::exit::{self, Failure};
@@ -162,6 +163,9 @@ async fn stay(
 ) -> Result<(), Failure> {
     let home = exit::shell_word(&stage.home().to_string_lossy());
     let state_dir = exit::shell_word(&stage.state_dir().to_string_lossy());
+    // By its path: whoever tries it out may not have installed it.
+    let weft = own_program().map_err(|error| Failure::io("this program's own path", error))?;
+    let weft = exit::shell_word(&weft.to_string_lossy());
     let url = list(status, "http")
         .first()
         .and_then(Value::as_str)
@@ -170,7 +174,7 @@ async fn stay(
         "the node stays at {url} until Ctrl-C; look at it from another terminal:"
     ));
     say(&format!(
-        "  weft --state-dir {state_dir} --home {home} ps --all"
+        "  {weft} --state-dir {state_dir} --home {home} ps --all"
     ));
     while let Some(event) = next_event(events).await? {
         timeline.event(&event)?;
