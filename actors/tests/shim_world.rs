@@ -10,7 +10,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stage::{Home, Peer, Task, alive, eventually, seconds};
 use weft_actors::task::folder::Probe;
@@ -247,12 +247,11 @@ fn a_node_that_does_not_answer_holds_up_nothing_but_the_shim() {
     let home = Home::new();
     // It listens, and never accepts.
     let _node = UnixListener::bind(home.path.join("node.sock")).unwrap();
-    let begin = Instant::now();
     let mut task = announced(&home, "sleep 0.05");
     assert_eq!(task.connect().ended().exit_code, 0);
-    assert!(begin.elapsed() < Duration::from_secs(2));
+    // The end was told while the shim still waits for the node.
+    assert!(task.folder.try_lock().unwrap().is_none());
     task.end();
-    assert!(begin.elapsed() < Duration::from_secs(8));
 }
 
 #[test]
@@ -282,7 +281,7 @@ fn a_node_is_started_once_where_a_resident_waits() {
     for task in &mut tasks {
         assert_eq!(task.end().state, EndState::Exited);
     }
-    let right = format!("node --home {} value\n", home.path.display());
+    let right = format!("node --detached --home {} value\n", home.path.display());
     assert_eq!(std::fs::read_to_string(&count).unwrap(), right);
 }
 

@@ -218,7 +218,7 @@ fn a_caller_that_hangs_up_ends_its_foreground_task() {
         (tasks()[0]["state"] == "killed").then_some(())
     });
     assert!(
-        begun.elapsed() < Duration::from_secs(5),
+        begun.elapsed() < Duration::from_secs(9),
         "its stop was late: {:?}",
         begun.elapsed()
     );

@@ -30,6 +30,12 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
+/// Ends a process by its number.
+pub(crate) fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+}
+
 /// A home with nothing in it but task folders.
 pub(crate) struct Home {
     _root: Option<tempfile::TempDir>,

@@ -36,7 +36,6 @@ async fn waits_and_streams_are_answered_and_idle_connections_closed() {
         .text
         .contains("weft_http_requests_open 4")
     {}
-    let start = std::time::Instant::now();
     stage.house.stopping.send_replace(true);
     for reply in [
         patiently(wait).await.unwrap(),
@@ -57,11 +56,6 @@ async fn waits_and_streams_are_answered_and_idle_connections_closed() {
     while patiently(stage.doors.join_next()).await.is_some() {}
     idle.closed().await;
     silent.closed().await;
-    assert!(
-        start.elapsed().as_millis() < u128::from(weft_web::limits::STOP_MS),
-        "{:?}",
-        start.elapsed()
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
