@@ -25,6 +25,25 @@ pub(crate) fn visible_lines(text: &str) -> String {
         .collect()
 }
 
+/// A line as it stands after its returns, each of which begins it anew.
+pub(crate) fn standing(line: &str) -> &str {
+    let mut states = line.rsplit('\r');
+    states
+        .into_iter()
+        .find(|state| !state.is_empty())
+        .unwrap_or("")
+}
+
+/// Output as it stands, line by line, its control characters shown as symbols.
+fn standing_lines(text: &str) -> String {
+    text.split_inclusive('\n')
+        .map(|line| match line.strip_suffix('\n') {
+            Some(line) => visible_lines(standing(line)) + "\n",
+            None => visible_lines(standing(line)),
+        })
+        .collect()
+}
+
 /// A JSON document on one line, with what a terminal would act on escaped: JSON itself leaves the C1 controls and those that
 /// reorder text as they are.
 pub(crate) fn escaped(document: &Value) -> String {
@@ -235,14 +254,14 @@ pub(crate) fn output(answer: &Value) -> String {
             continue;
         }
         let _ = writeln!(out, "--- {}", visible(text(stream, "stream")));
-        out.push_str(&visible_lines(head));
+        out.push_str(&standing_lines(head));
         if let Some(omitted) = stream["omittedBytes"]
             .as_u64()
             .filter(|&omitted| omitted > 0)
         {
             let _ = writeln!(out, "[{omitted} bytes left out]");
         }
-        out.push_str(&visible_lines(tail));
+        out.push_str(&standing_lines(tail));
         if !out.ends_with('\n') {
             out.push('\n');
         }
@@ -316,6 +335,11 @@ mod tests {
         let shown = escaped(&document);
         assert!(is_harmless(&shown), "{shown:?}");
         assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), document);
+    }
+
+    #[test]
+    fn a_progress_bar_shows_its_last_state() {
+        assert_eq!(standing_lines("a\r\n1%\r2%\r\n\n3%\r"), "a\n2%\n\n3%");
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn items(answer: &Value) -> String {
             .flat_map(str::lines)
             .chain(list(item, "lines").iter().map(line_text));
         for line in quoted {
-            let _ = writeln!(out, "       | {}", render::visible(line));
+            let _ = writeln!(out, "       | {}", render::visible(render::standing(line)));
         }
     }
     if let Some(omitted) = answer["omitted"].as_u64().filter(|&omitted| omitted > 0) {
