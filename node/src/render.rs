@@ -27,11 +27,9 @@ pub(crate) fn visible_lines(text: &str) -> String {
 
 /// A line as it stands after its returns, each of which begins it anew.
 pub(crate) fn standing(line: &str) -> &str {
-    let mut states = line.rsplit('\r');
-    states
-        .into_iter()
+    line.rsplit('\r')
         .find(|state| !state.is_empty())
-        .unwrap_or("")
+        .unwrap_or_default()
 }
 
 /// Output as it stands, line by line, its control characters shown as symbols.
