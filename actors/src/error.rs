@@ -84,6 +84,9 @@ pub enum Error {
     /// An actor failed while it handled this; its supervisor restarts it.
     #[error("{0} failed inside and is being restarted; look at its state, then call again")]
     ActorFailed(String),
+    /// A process of ours does not answer.
+    #[error("{0}")]
+    NoAnswer(String),
     /// A bound on what may be alive at once.
     #[error("{0}")]
     TooMany(String),
@@ -130,6 +133,7 @@ impl Error {
             Error::TokenRevoked => "token-revoked",
             Error::NodeStopping => "node-stopping",
             Error::ActorFailed(_) => "actor-failed",
+            Error::NoAnswer(_) => "no-answer",
             Error::TooMany(_) => "too-many",
             Error::Mesh(error) => error.slug(),
             Error::Grant(refusal) => refusal.name(),

@@ -221,7 +221,11 @@ pub struct LiveTask {
 
 /// The tasks with a living shim, by id. Written by their actors only.
 #[derive(Default)]
-pub struct LiveTasks(Mutex<Live>);
+pub struct LiveTasks {
+    live: Mutex<Live>,
+    /// Told of every task that comes.
+    came: watch::Sender<()>,
+}
 
 #[derive(Default)]
 struct Live {
@@ -232,7 +236,19 @@ struct Live {
 
 impl LiveTasks {
     fn lock(&self) -> MutexGuard<'_, Live> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The live task `id`, once its shim is connected; for one that is just starting. Never ends for one that will not live.
+    pub async fn when_live(&self, id: &str) -> LiveTask {
+        let mut came = self.came.subscribe();
+        loop {
+            if let Some(task) = self.get(id) {
+                return task;
+            }
+            // The sender is a part of this very value.
+            let _ = came.changed().await;
+        }
     }
 
     /// The live task `id`.
@@ -263,6 +279,8 @@ impl LiveTasks {
         let mut live = self.lock();
         live.shims.insert(task.control.shim_pid(), id.to_owned());
         live.tasks.insert(id.to_owned(), task);
+        drop(live);
+        self.came.send_replace(());
     }
 
     pub(crate) fn remove(&self, id: &str) {

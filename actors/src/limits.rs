@@ -73,6 +73,10 @@ pub const SHIM_ANSWER_MS: u64 = 1_000;
 pub const TASK_ID_CHARS: usize = 20;
 /// Random characters of an incarnation.
 pub const INCARNATION_CHARS: usize = 8;
+/// Milliseconds after which a shim that says nothing is taken for frozen and let go on. A start takes a few.
+pub const FROZEN_MS: u64 = 2_000;
+/// Milliseconds it then has.
+pub const MUTE_MS: u64 = 20_000;
 /// Requests that may wait for one shim's connection before askers wait.
 pub const CONTROL_QUEUE: usize = 64;
 /// Bytes of a shim's first word at most.

@@ -34,6 +34,17 @@ pub fn try_lock(dir: impl AsFd, path: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// Lets a process that was stopped by a signal go on; one that runs does not notice.
+pub fn resume(pid: u32) {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    if let Some(pid) = pid {
+        // One that is gone needs nothing.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
+    }
+}
+
 /// Closes every descriptor from `first` on. Only for a process's first moments: whoever owns one of them
 /// does not learn of it.
 pub fn close_inherited(first: RawFd) {

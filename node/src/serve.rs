@@ -233,7 +233,7 @@ async fn wait_for_end(house: &Arc<House>, idle: Option<Idle>) -> &'static str {
         () = signalled() => "signalled",
         () = idle_end(house, idle) => "idle",
         () = watch_home::gone(&house.home) => {
-            warn!(home = %house.home.root.display(), "the home was removed or moved away under this node; tasks cannot be reached any more");
+            warn!(home = %house.home.root.display(), "the home, its lock or its socket was removed or moved away under this node, which nobody can reach any more");
             "its home is gone"
         }
     }

@@ -25,10 +25,13 @@ pub(crate) async fn gone(home: &Home) {
     }
 }
 
-/// Device and inode of the lock: it lives exactly as long as the home does.
-fn identity(home: &Home) -> io::Result<(u64, u64)> {
-    let found = std::fs::symlink_metadata(home.node_lock())?;
-    Ok((found.dev(), found.ino()))
+/// Device and inode of lock and socket. Without its lock a node is no longer the home's; without its socket nobody can reach it,
+/// and another node is to take its place.
+fn identity(home: &Home) -> io::Result<[(u64, u64); 2]> {
+    let of = |path: std::path::PathBuf| {
+        std::fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
+    };
+    Ok([of(home.node_lock())?, of(home.socket())?])
 }
 
 fn watch(home: &Home) -> io::Result<()> {

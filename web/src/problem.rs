@@ -38,6 +38,7 @@ fn status_of(slug: &str) -> StatusCode {
             StatusCode::UNPROCESSABLE_ENTITY
         }
         "too-many" => StatusCode::TOO_MANY_REQUESTS,
+        "no-answer" => StatusCode::GATEWAY_TIMEOUT,
         "too-many-connections"
         | "too-many-streams"
         | "node-stopping"

@@ -35,6 +35,8 @@ pub(crate) struct ListInput {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ListOutput {
     tasks: Vec<Record>,
+    /// Older tasks beyond the thousand that were looked at.
+    omitted: u64,
 }
 
 impl Verb for List {
@@ -51,7 +53,17 @@ impl Verb for List {
         } else {
             Some(ctx.caller.acting_as(input.session.as_deref())?)
         };
-        let rows = rows(&ctx, session).await?;
+        let (of, all) = (session.clone(), session);
+        let rows = rows(&ctx, of).await?;
+        let omitted = if rows.len() < LIST_MAX {
+            0
+        } else {
+            let count = ctx
+                .house
+                .look(move |sql| row::count(sql, all.as_deref()))
+                .await?;
+            count.saturating_sub(rows.len() as u64)
+        };
         let house = ctx.house.clone();
         blocking(move || {
             let tasks = rows
@@ -59,7 +71,7 @@ impl Verb for List {
                 .map(|row| record(&house, row))
                 .filter(|record| input.states.is_empty() || input.states.contains(&record.state))
                 .collect();
-            Ok(ListOutput { tasks })
+            Ok(ListOutput { tasks, omitted })
         })
         .await
     }

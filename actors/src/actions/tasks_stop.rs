@@ -9,13 +9,13 @@ use weft_grants::Right;
 use crate::action::{Ctx, Verb};
 use crate::error::{Error, Result};
 use crate::inbox;
+use crate::limits::shim::STOP_CAP_MS;
 use crate::limits::{GRACE_MS_MAX, STOP_ANSWER_MS};
 use crate::task::actor::StopTask;
-use crate::task::control::Control;
 use crate::task::record::Record;
 use crate::task::row;
 use crate::task::view::{find, record};
-use crate::task::wire::Ask;
+use crate::task::wire::Stopped;
 use crate::watch_end::wait_end;
 
 /// Stops a task.
@@ -91,46 +91,68 @@ impl Verb for Stop {
                 tracing::warn!(task = %id, %error, "that the owner stops this task could not be noted");
             }
         }
-        send_stop(&ctx, &id, input.grace_ms).await?;
+        let patience = input.grace_ms.unwrap_or(row.spec.grace_ms) + STOP_CAP_MS + STOP_ANSWER_MS;
+        let stopped = tokio::time::timeout(
+            Duration::from_millis(patience),
+            send_stop(&ctx, &id, input.grace_ms),
+        );
+        match stopped.await {
+            // The main process itself may not be signalled: the task runs on, and its record says who lives.
+            Ok(Ok(Some(Stopped {
+                state: None,
+                survivors,
+            }))) => {
+                let task = Record {
+                    survivors,
+                    ..record(house, &row)
+                };
+                return Ok(StopOutput { task });
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(error),
+            Err(_elapsed) => return Err(no_answer(&ctx, &id)),
+        }
         // The tree is gone; the announcement of the end follows within a moment, or is tried again by its actor.
-        let row =
-            match tokio::time::timeout(Duration::from_millis(STOP_ANSWER_MS), wait_end(house, &id))
-                .await
-            {
-                Ok(ended) => ended?,
-                Err(_elapsed) => find(house, &id).await?,
-            };
+        let announced =
+            tokio::time::timeout(Duration::from_millis(STOP_ANSWER_MS), wait_end(house, &id));
+        let row = match announced.await {
+            Ok(ended) => ended?,
+            Err(_elapsed) => find(house, &id).await?,
+        };
         Ok(StopOutput {
             task: record(house, &row),
         })
     }
 }
 
-async fn send_stop(ctx: &Ctx, id: &str, grace_ms: Option<u64>) -> Result<()> {
-    let stopped = match ctx.house.live.get(id) {
-        Some(live) => live
-            .actor
-            .send(StopTask {
-                grace_ms,
-                reason: None,
-            })
-            .await
-            .unwrap_or_else(|_closed| Err(Error::WrongState("the task has ended".into())))
-            .map(drop),
-        None => match Control::connect(&ctx.house.home.task(id)).await {
-            Ok(control) => control
-                .ask(Ask::Stop {
-                    grace_ms,
-                    reason: None,
-                })
-                .await
-                .map(drop),
-            Err(_gone) => Ok(()),
-        },
+/// Asks the shim, as soon as there is one: a stop may come while the task is only starting. None for one that ended by itself.
+async fn send_stop(ctx: &Ctx, id: &str, grace_ms: Option<u64>) -> Result<Option<Stopped>> {
+    let live = tokio::select! {
+        live = ctx.house.live.when_live(id) => live,
+        ended = wait_end(&ctx.house, id) => return ended.map(|_| None),
     };
-    match stopped {
-        // It ended by itself in this moment: as good.
-        Ok(()) | Err(Error::WrongState(_)) => Ok(()),
-        Err(error) => Err(error),
+    let stop = StopTask {
+        grace_ms,
+        reason: None,
+    };
+    match live.actor.send(stop).await {
+        Ok(Ok(stopped)) => Ok(Some(stopped)),
+        Ok(Err(Error::WrongState(_))) | Err(_) => Ok(None),
+        Ok(Err(error)) => Err(error),
     }
+}
+
+fn no_answer(ctx: &Ctx, id: &str) -> Error {
+    let shim = ctx.house.live.get(id).map_or_else(
+        || "its shim has not come up".to_owned(),
+        |live| {
+            format!(
+                "its shim, process {}, does not answer",
+                live.control.shim_pid()
+            )
+        },
+    );
+    Error::NoAnswer(format!(
+        "task {id} is not stopped yet: {shim}; look at it, stop again, or end the shim with kill -9, which ends the command too"
+    ))
 }

@@ -30,7 +30,10 @@ pub fn log_key(name: &str) -> String {
     format!("resident-log:{name}")
 }
 
+/// The topics of dead letters begin so.
+pub const DEAD_PREFIX: &str = "weft.dead.";
+
 /// Where events go that a resident gave up.
 pub fn dead_topic(name: &str) -> String {
-    format!("weft.dead.{name}")
+    format!("{DEAD_PREFIX}{name}")
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use weft_mesh::{Draft, Event, Topic, Tx};
 
 use super::spec::ResidentSpec;
-use super::{dead_topic, log_key, tell_topic};
+use super::{DEAD_PREFIX, dead_topic, log_key, tell_topic};
 use crate::error::{Error, Result};
 use crate::limits::{RESIDENT_HOLD_MS, RESIDENT_LOG_KEPT};
 
@@ -221,7 +221,8 @@ pub fn record(tx: &mut Tx<'_>, attempt: &Attempt) -> Result<()> {
     if row.cursor >= event.sequence && row.epoch == tx.epoch() {
         return Ok(());
     }
-    if attempt.state == LogState::Dead {
+    // A letter is not lettered again: a failing resident of dead letters would write to itself for ever.
+    if attempt.state == LogState::Dead && !event.topic.as_str().starts_with(DEAD_PREFIX) {
         letter(tx, attempt)?;
     }
     add_entry(

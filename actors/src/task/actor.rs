@@ -18,6 +18,7 @@ use crate::limits::{MAILBOX, SWEEP_PAUSE_MS};
 use crate::root::SweepIn;
 use crate::session::{ChildFailed, ChildLeft, SessionActor};
 use crate::supervise::guarded;
+use crate::sys;
 
 /// The shell around [`TaskMachine`].
 pub struct TaskActor {
@@ -245,6 +246,8 @@ impl Handler<StopTask> for TaskActor {
                     .await
                     .map_err(|_| Error::WrongState("the task has no living shim".into()))?,
             };
+            // A command can freeze its own supervisor; it is woken, since the connection says that it is still that process.
+            sys::resume(control.shim_pid());
             let answer = control
                 .ask(Ask::Stop {
                     grace_ms: stop.grace_ms,

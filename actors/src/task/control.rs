@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
@@ -11,10 +12,12 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use super::wire::{Ask, Hello, Line, Receipt, Request};
 use crate::error::{Error, Result};
-use crate::limits::CONTROL_QUEUE;
+use crate::limits::{CONTROL_QUEUE, FROZEN_MS, MUTE_MS};
+use crate::sys;
 
 /// A handle on a connection. Cloning shares the connection; it closes when the last clone and nothing else holds it.
 #[derive(Clone)]
@@ -53,7 +56,8 @@ impl Control {
         let (read, write) = stream.into_split();
         let mut read = BufReader::new(read);
         let mut line = String::new();
-        if read.read_line(&mut line).await? == 0 {
+        let greeted = hear_or_wake(shim_pid, read.read_line(&mut line)).await??;
+        if greeted == 0 {
             return Err(std::io::ErrorKind::ConnectionReset.into());
         }
         let hello: Hello = serde_json::from_str(&line).map_err(std::io::Error::other)?;
@@ -93,6 +97,22 @@ impl Control {
             Err(_) => Closed::Broken,
         }
     }
+}
+
+/// Waits for a shim's first words. One that says nothing was frozen, by its own command for instance, and is let go on: as long as
+/// the connection or pipe to it stands, its number is its own.
+pub(super) async fn hear_or_wake<T>(
+    shim_pid: u32,
+    words: impl Future<Output = T>,
+) -> std::io::Result<T> {
+    let mut words = std::pin::pin!(words);
+    if let Ok(heard) = timeout(Duration::from_millis(FROZEN_MS), words.as_mut()).await {
+        return Ok(heard);
+    }
+    sys::resume(shim_pid);
+    timeout(Duration::from_millis(MUTE_MS), words)
+        .await
+        .map_err(|_elapsed| std::io::ErrorKind::TimedOut.into())
 }
 
 fn gone() -> Error {

@@ -60,6 +60,9 @@ pub enum Probe {
     /// The lock is free and, read after taking it, there is no receipt. Without `started` the command
     /// never ran. The folder is marked, so that no shim starts it from now on.
     Lost(Option<Started>),
+    /// The lock is free and there is something in the receipt's place that is none. How the task ended cannot be
+    /// known any more.
+    Damaged(Option<Started>),
 }
 
 impl Folder {
@@ -181,19 +184,26 @@ impl Folder {
     /// Tells what became of the task. Not to be asked while the same node is launching a shim in this
     /// folder: the lock is taken for the moment of the look, and a shim that meets it says `busy`.
     pub fn probe(&self) -> io::Result<Probe> {
-        if let Some(receipt) = self.receipt()? {
+        if let Ok(Some(receipt)) = self.receipt() {
             return Ok(Probe::Ended(Box::new(receipt)));
         }
         let Some(_lock) = self.try_lock()? else {
             return Ok(Probe::Alive);
         };
+        let started = match self.started() {
+            Err(error) if is_damage(&error) => Ok(None),
+            other => other,
+        };
         // Invariant: the receipt is read again under the lock, since the shim may have ended in between, and
         // the mark is set under it, since another may be about to begin.
-        if let Some(receipt) = self.receipt()? {
-            return Ok(Probe::Ended(Box::new(receipt)));
+        match self.receipt() {
+            Ok(Some(receipt)) => return Ok(Probe::Ended(Box::new(receipt))),
+            Ok(None) => {}
+            Err(error) if is_damage(&error) => return Ok(Probe::Damaged(started?)),
+            Err(error) => return Err(error),
         }
         self.mark_lost()?;
-        Ok(Probe::Lost(self.started()?))
+        Ok(Probe::Lost(started?))
     }
 
     /// Marks that the task is lost. A second mark changes nothing.
@@ -269,6 +279,19 @@ impl Room {
         }
         Ok(())
     }
+}
+
+/// Whether a file is there and is not what it should be, as opposed to a system that cannot read it just now.
+fn is_damage(error: &io::Error) -> bool {
+    let not_a_file = [
+        rustix::io::Errno::LOOP,
+        rustix::io::Errno::ISDIR,
+        rustix::io::Errno::NXIO,
+    ];
+    error.kind() == io::ErrorKind::InvalidData
+        || not_a_file
+            .iter()
+            .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 fn bad_record(name: &str, why: &str) -> io::Error {

@@ -13,6 +13,7 @@ use weft_grants::{GrantClaims, mint_grant};
 use weft_mesh::{EventId, NewGrant};
 
 use super::announce;
+use super::control::hear_or_wake;
 use super::folder::{self, Folder};
 use super::plan::Plan;
 use super::record::Spec;
@@ -161,6 +162,8 @@ pub async fn launch(house: &Arc<House>, plan: Plan) -> Result<Running> {
                 errno: failure.errno,
             })
         }
+        // A shim that lives and says nothing is left to its actor, which tries to reach it.
+        Err(error @ Error::NoAnswer(_)) => Err(error),
         // Only a folder that somebody else uses answers so: the row is left to reconcile, which looks who.
         Ok(Answer::Busy(_)) => Err(Error::Internal(format!("the folder of {id} is in use"))),
         // A shim writes `started` before the command's first byte runs: one that died between that and its word may have
@@ -220,10 +223,15 @@ async fn start(house: &Arc<House>, plan: Plan) -> Result<Answer> {
     let _ = input.write_all(&document).await;
     drop(input);
     let mut answer = Vec::new();
-    (&mut output)
-        .take(ANSWER_BYTES_MAX)
-        .read_to_end(&mut answer)
+    let mut words = (&mut output).take(ANSWER_BYTES_MAX);
+    hear_or_wake(pipes.shim, words.read_to_end(&mut answer))
         .await
+        .map_err(|_mute| {
+            Error::NoAnswer(format!(
+                "the task's shim, process {}, does not answer",
+                pipes.shim
+            ))
+        })?
         .map_err(|error| Error::io("hearing the shim", error))?;
     if answer.is_empty() {
         return Err(Error::Internal(
@@ -314,6 +322,7 @@ fn prepare_folder(path: &std::path::Path, plan: &Plan) -> Result<()> {
 }
 
 struct Pipes {
+    shim: u32,
     input: OwnedFd,
     output: OwnedFd,
 }
@@ -342,9 +351,11 @@ fn spawn(house: &House, folder: &std::path::Path) -> Result<Pipes> {
     if let Some(id) = folder.file_name() {
         house.live.note_shim(child.id(), &id.to_string_lossy());
     }
+    let shim = child.id();
     // Not waited for here: the node reaps all its children in one place (node/src/reaper.rs), as it must when it is process 1.
     drop(child);
     Ok(Pipes {
+        shim,
         input: input.into(),
         output: output.into(),
     })

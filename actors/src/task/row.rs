@@ -201,6 +201,13 @@ pub fn list(sql: &Connection, session: Option<&str>, limit: usize) -> Result<Vec
     Ok(rows)
 }
 
+/// How many tasks a session, or all, have.
+pub fn count(sql: &Connection, session: Option<&str>) -> Result<u64> {
+    Ok(sql
+        .prepare_cached("SELECT count(*) FROM tasks WHERE ?1 IS NULL OR session = ?1")?
+        .query_row([session], |row| row.get(0))?)
+}
+
 /// Writes the end and marks it announced. The caller has looked that it was not.
 pub fn set_announced(
     sql: &Connection,

@@ -155,34 +155,49 @@ fn look(path: &Path, id: &str, streams: &[StreamName]) -> Result<Found> {
         .map_err(|error| Error::io(context(), error))?
     {
         Probe::Alive => Ok(Found::Alive),
-        Probe::Ended(receipt) => Ok(Found::Ended(Box::new(told(
+        Probe::Ended(receipt) if receipt.task_id == id => Ok(Found::Ended(Box::new(told(
             &folder,
             ended(&folder, *receipt),
         )))),
-        Probe::Lost(started) => {
-            // The mark keeps a shim that comes late from starting what is announced as lost.
-            folder
-                .mark_lost()
-                .map_err(|error| Error::io(context(), error))?;
-            let Some(started) = started else {
-                return Ok(never_started());
-            };
-            let streams = sizes(&folder, streams);
-            // In a copied home the file tells of the original's processes, which are alive and well: nobody is signalled.
-            let (reason, remains) = if folder.is_where_started(&started) {
-                let remains = sys::kill_lost_task(id, &started)
-                    .map_err(|error| Error::io(context(), error))?;
-                ("shim-gone", remains)
-            } else {
-                ("copied", Descendants::Unknown)
-            };
-            let end = End {
-                streams,
-                ..lost(Some(started), reason, Some(remains.as_str()))
-            };
-            Ok(Found::Ended(Box::new(told(&folder, end))))
-        }
+        Probe::Ended(_) => gone(
+            &folder,
+            id,
+            streams,
+            folder.started().ok().flatten(),
+            UNREADABLE,
+        ),
+        Probe::Damaged(started) => gone(&folder, id, streams, started, UNREADABLE),
+        Probe::Lost(None) => Ok(never_started()),
+        Probe::Lost(started) => gone(&folder, id, streams, started, "shim-gone"),
     }
+}
+
+/// The reason of a task whose receipt is damaged: the end is told as one that cannot be known, instead of never.
+const UNREADABLE: &str = "receipt-unreadable";
+
+/// The end of a task that has no shim and no receipt: lost, and its remains ended as far as they can be proved its own.
+fn gone(
+    folder: &Folder,
+    id: &str,
+    streams: &[StreamName],
+    started: Option<Started>,
+    reason: &str,
+) -> Result<Found> {
+    let (reason, remains) = match &started {
+        // In a copied home the file tells of the original's processes, which are alive and well: nobody is signalled.
+        Some(started) if !folder.is_where_started(started) => ("copied", Descendants::Unknown),
+        Some(started) => {
+            let remains = sys::kill_lost_task(id, started)
+                .map_err(|error| Error::io(format!("ending what is left of task {id}"), error))?;
+            (reason, remains)
+        }
+        None => (reason, Descendants::Unknown),
+    };
+    let end = End {
+        streams: sizes(folder, streams),
+        ..lost(started, reason, Some(remains.as_str()))
+    };
+    Ok(Found::Ended(Box::new(told(folder, end))))
 }
 
 fn never_started() -> Found {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::folder::Folder;
 use super::output;
-use super::record::{Notify, NotifyState, Record, State, Usage};
+use super::record::{End, Notify, NotifyState, Record, State, Usage};
 use super::row::{self, TaskRow};
 use super::wire::{Io, StreamName};
 use crate::error::{Error, Result};
@@ -54,24 +54,26 @@ pub fn record(house: &House, row: &TaskRow) -> Record {
     } else {
         None
     };
+    // An end that could not be announced yet, for want of space say, is one all the same.
+    let unannounced = folder
+        .as_ref()
+        .and_then(|folder| unannounced_end(folder, &spec.id));
+    let end = row.end.as_ref().or(unannounced.as_ref());
     let started = folder
         .as_ref()
         .and_then(|folder| folder.started().ok().flatten());
-    let state = match (&row.end, &started) {
+    let state = match (end, &started) {
         (Some(end), _) => end.state,
         (None, Some(_)) => State::Running,
         (None, None) => State::Starting,
     };
-    let started_at = row
-        .end
-        .as_ref()
+    let started_at = end
         .and_then(|end| end.started_at)
         .or(started.as_ref().map(|started| started.started_at));
-    let (output_bytes, last_output_at) = match &row.end {
+    let (output_bytes, last_output_at) = match end {
         Some(end) => (end.output_bytes(), end.last_output_at),
         None => live_output(folder.as_ref(), &spec.streams),
     };
-    let end = row.end.as_ref();
     Record {
         id: spec.id.clone(),
         session: row.session.clone(),
@@ -133,6 +135,15 @@ pub fn record(house: &House, row: &TaskRow) -> Record {
         incarnation: spec.incarnation.clone(),
         node: house.node_id(),
     }
+}
+
+fn unannounced_end(folder: &Folder, id: &str) -> Option<End> {
+    let receipt = folder
+        .receipt()
+        .ok()
+        .flatten()
+        .filter(|receipt| receipt.task_id == id)?;
+    Some(End::of_receipt(receipt, None))
 }
 
 /// Runs file work on a thread that may block.
