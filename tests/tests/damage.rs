@@ -83,13 +83,16 @@ fn a_stop_while_the_task_is_starting_ends_it() {
     }
 }
 
+/// What it is called, and what it does to a file.
+type Damage = (&'static str, fn(&std::path::Path));
+
 #[test]
 fn a_damaged_receipt_is_told_as_a_lost_end_once() {
-    let damages: [(&str, fn(&std::path::Path)); 5] = [
+    let damages: [Damage; 5] = [
         ("empty", |path| std::fs::write(path, "").unwrap()),
         ("half", |path| std::fs::write(path, "{").unwrap()),
         ("noise", |path| {
-            std::fs::write(path, [0xff_u8; 300]).unwrap()
+            std::fs::write(path, [0xff_u8; 300]).unwrap();
         }),
         ("folder", |path| {
             std::fs::remove_file(path).unwrap();
