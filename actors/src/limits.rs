@@ -83,6 +83,9 @@ pub const CONTROL_QUEUE: usize = 64;
 pub const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
 /// Milliseconds a completion grant is valid. A task may run longer: then the node announces its end without it.
 pub const COMPLETION_TTL_MS: u64 = 7 * 24 * 3600 * 1000;
+/// Milliseconds after an end from which a record shows it though it could not be announced, for want of space say. Much longer
+/// than an announcement takes.
+pub const ANNOUNCE_OVERDUE_MS: u64 = 3_000;
 /// Milliseconds the first retry of an announcement waits; doubles up to the next.
 pub const ANNOUNCE_PAUSE_MS: u64 = 1_000;
 /// The longest pause between two tries to announce an end.

@@ -11,8 +11,8 @@ use super::record::{End, Notify, NotifyState, Record, State, Usage};
 use super::row::{self, TaskRow};
 use super::wire::{Io, StreamName};
 use crate::error::{Error, Result};
-use crate::house::House;
-use crate::limits::{CANDIDATES_MAX, TAIL_BYTES};
+use crate::house::{House, now_ms};
+use crate::limits::{ANNOUNCE_OVERDUE_MS, CANDIDATES_MAX, TAIL_BYTES};
 
 /// The row that `id`, a whole id or an unambiguous prefix, means.
 pub async fn find(house: &House, id: &str) -> Result<TaskRow> {
@@ -137,13 +137,12 @@ pub fn record(house: &House, row: &TaskRow) -> Record {
     }
 }
 
+/// The end of a task whose announcement is overdue. Before that the task counts as running: whoever sees an end may rely on its
+/// event and delivery being there.
 fn unannounced_end(folder: &Folder, id: &str) -> Option<End> {
-    let receipt = folder
-        .receipt()
-        .ok()
-        .flatten()
-        .filter(|receipt| receipt.task_id == id)?;
-    Some(End::of_receipt(receipt, None))
+    let receipt = folder.receipt().ok().flatten()?;
+    let is_overdue = now_ms().saturating_sub(receipt.finished_at) > ANNOUNCE_OVERDUE_MS;
+    (receipt.task_id == id && is_overdue).then(|| End::of_receipt(receipt, None))
 }
 
 /// Runs file work on a thread that may block.
