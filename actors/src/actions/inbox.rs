@@ -4,10 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_grants::Right;
 
+use super::tasks_wait::long_poll_ms;
 use crate::action::{Ctx, Verb};
 use crate::error::{Error, Result};
 use crate::inbox::{self, Item};
-use crate::limits::{INBOX_BATCH, WAIT_MS_MAX};
+use crate::limits::INBOX_BATCH;
 
 /// Reads an inbox.
 pub(crate) struct Read;
@@ -48,13 +49,7 @@ impl Verb for Read {
 
     async fn run(ctx: Ctx, input: ReadInput) -> Result<ReadOutput> {
         let session = ctx.caller.acting_as(input.session.as_deref())?;
-        let wait_ms = input.wait_ms.unwrap_or(0);
-        if wait_ms > WAIT_MS_MAX {
-            return Err(Error::invalid(
-                "waitMs",
-                format!("takes 0 to {WAIT_MS_MAX} milliseconds, not {wait_ms}"),
-            ));
-        }
+        let wait_ms = long_poll_ms(input.wait_ms)?;
         let max = input.max.unwrap_or(INBOX_BATCH);
         if !(1..=INBOX_BATCH).contains(&max) {
             return Err(Error::invalid(

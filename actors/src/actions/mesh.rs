@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use weft_grants::Right;
 use weft_mesh::{Cursor, Draft, Event, EventId, Kind, Page, Pattern, Query, Topic, TopicInfo};
 
+use super::tasks_wait::long_poll_ms;
 use crate::action::{Ctx, Verb};
 use crate::caller::Caller;
 use crate::error::{Error, Result};
-use crate::limits::WAIT_MS_MAX;
 
 /// An event to publish.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -197,13 +197,7 @@ impl Verb for Read {
         for pattern in &patterns {
             ctx.caller.require_on(Right::MeshRead, pattern.as_str())?;
         }
-        let wait_ms = input.wait_ms.unwrap_or(0);
-        if wait_ms > WAIT_MS_MAX {
-            return Err(Error::invalid(
-                "waitMs",
-                format!("takes 0 to {WAIT_MS_MAX} milliseconds, not {wait_ms}"),
-            ));
-        }
+        let wait_ms = long_poll_ms(input.wait_ms)?;
         let mut query = Query::new(patterns, input.after);
         if let Some(limit) = input.limit {
             if !(1..=EVENTS_MAX).contains(&limit) {

@@ -11,10 +11,11 @@ use tokio::time::Instant;
 use weft_grants::Right;
 use weft_mesh::{Draft, Kind, Pattern};
 
+use super::tasks_wait::long_poll_ms;
 use crate::action::{Ctx, Verb};
 use crate::error::{Error, Result};
 use crate::house::random_id;
-use crate::limits::{INCARNATION_CHARS, RESIDENT_LOG_PAGE, RETRIES_DEFAULT, WAIT_MS_MAX};
+use crate::limits::{INCARNATION_CHARS, RESIDENT_LOG_PAGE, RETRIES_DEFAULT};
 use crate::resident::rows::{self, LogEntry, ResidentRow};
 use crate::resident::spec::{Handler, ResidentSpec};
 use crate::resident::{log_key, tell_topic, wake};
@@ -303,13 +304,7 @@ impl Verb for Log {
                 format!("takes 1 to {RESIDENT_LOG_PAGE}, not {limit}"),
             ));
         }
-        let wait_ms = input.wait_ms.unwrap_or(0);
-        if wait_ms > WAIT_MS_MAX {
-            return Err(Error::invalid(
-                "waitMs",
-                format!("takes 0 to {WAIT_MS_MAX} milliseconds, not {wait_ms}"),
-            ));
-        }
+        let wait_ms = long_poll_ms(input.wait_ms)?;
         let deadline = Instant::now() + Duration::from_millis(wait_ms);
         let mut grown = ctx.house.store.watch_key(&log_key(&input.name));
         loop {

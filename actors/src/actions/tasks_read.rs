@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weft_grants::Right;
 
+use super::tasks_wait::long_poll_ms;
 use crate::action::{Ctx, Verb};
 use crate::error::{Error, Result};
 use crate::house::House;
-use crate::limits::{READ_BYTES_MAX, SHIM_ANSWER_MS, TAIL_LINES_REACH, WAIT_MS_MAX};
+use crate::limits::{READ_BYTES_MAX, SHIM_ANSWER_MS, TAIL_LINES_REACH};
 use crate::task::announce;
 use crate::task::folder::Folder;
 use crate::task::output;
@@ -102,13 +103,7 @@ impl Verb for Read {
                 ));
             }
         };
-        let wait_ms = input.wait_ms.unwrap_or(0);
-        if wait_ms > WAIT_MS_MAX {
-            return Err(Error::invalid(
-                "waitMs",
-                format!("takes 0 to {WAIT_MS_MAX} milliseconds, not {wait_ms}"),
-            ));
-        }
+        let wait_ms = long_poll_ms(input.wait_ms)?;
         let row = find(&ctx.house, &input.id).await?;
         let stream = chosen_stream(&row, input.stream.as_deref())?;
         let at = Place {

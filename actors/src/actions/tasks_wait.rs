@@ -49,6 +49,17 @@ pub(crate) fn checked_wait(field: &str, given: Option<u64>, default: u64) -> Res
     }
 }
 
+/// A long-poll's milliseconds, checked: without any it looks once.
+pub(crate) fn long_poll_ms(given: Option<u64>) -> Result<u64> {
+    match given.unwrap_or(0) {
+        ms if ms <= WAIT_MS_MAX => Ok(ms),
+        ms => Err(Error::invalid(
+            "waitMs",
+            format!("takes 0 to {WAIT_MS_MAX} milliseconds, not {ms}"),
+        )),
+    }
+}
+
 impl Verb for Wait {
     const REF: &'static str = "tasks.wait";
     const SUMMARY: &'static str = "wait until a task has ended, at most five minutes a call";

@@ -72,7 +72,7 @@ fn a_log_cut_removed_renamed_or_replaced_goes_on_at_its_offset() {
 fn words_behind_the_end_are_not_the_task_s() {
     let mut stage = Stage::new(1 << 20);
     stage.append(b"a");
-    std::fs::write(stage.log(), "aXXXXXXXXXX").unwrap();
+    std::fs::write(stage.log(), "a, and words of somebody else").unwrap();
     stage.append(b"b");
     assert_eq!(stage.read(0).bytes, b"ab");
 }
