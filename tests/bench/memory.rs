@@ -1,5 +1,7 @@
 //! What weft costs while it waits: shims, the idle node, 500 sleeping jobs.
 
+use std::process::{Command, Stdio};
+
 use serde_json::json;
 use weft_tests::stage::weft_bin;
 use weft_tests::{Client, Stage, eventually, processes};
@@ -8,7 +10,41 @@ use crate::report::Report;
 
 const SLEEPERS: usize = 500;
 
+/// An account of no rights. The bound on the sum of a user's pipes, for one, does not hold for root.
+const ORDINARY: u32 = 65_532;
+
 pub(crate) fn run(report: &mut Report) {
+    // A thread has its own credentials: what this one gives up, the other sections keep.
+    std::thread::scope(|scope| {
+        let _ = scope.spawn(|| measure(report)).join();
+    });
+}
+
+/// Becomes an ordinary user where this is root and that user can run `weft`.
+fn give_up_root() -> bool {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    let drop_to = || {
+        let (uid, gid) = (Uid::from_raw(ORDINARY), Gid::from_raw(ORDINARY));
+        set_thread_groups(&[])
+            .and_then(|()| set_thread_res_gid(gid, gid, gid))
+            .and_then(|()| set_thread_res_uid(uid, uid, uid))
+    };
+    let can = std::thread::spawn(move || {
+        drop_to().is_ok()
+            && Command::new(weft_bin())
+                .arg("version")
+                .stdout(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success())
+    });
+    can.join().is_ok_and(|can| can) && drop_to().is_ok()
+}
+
+fn measure(report: &mut Report) {
+    if rustix::process::geteuid().is_root() && !give_up_root() {
+        println!("  as root: an ordinary user cannot run the program where it lies");
+    }
     let stage = Stage::new();
     let node = stage.node(&[]);
     report.figure(

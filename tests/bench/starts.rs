@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use weft_tests::Stage;
 
-use crate::raw::spawns_per_second;
+use crate::raw::{folders_per_second, spawns_per_second};
 use crate::report::Report;
 
 const STARTS: usize = 300;
@@ -19,6 +19,8 @@ pub(crate) fn run(report: &mut Report) {
     let _node = stage.node(&[]);
     let spawns = spawns_per_second();
     report.figure("spawn and reap /bin/true", spawns, "/s", None, "");
+    let folders = folders_per_second();
+    report.figure("make a folder of ten files", folders, "/s", None, "");
     let mut samples = api(&stage);
     let total: Duration = samples.iter().sum();
     report.figure(
