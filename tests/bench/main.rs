@@ -23,6 +23,13 @@ use report::Report;
 type Section = (&'static str, fn(&mut Report));
 
 fn main() {
+    if std::env::args()
+        .nth(1)
+        .is_some_and(|word| word == capture::PRINT)
+    {
+        capture::print();
+        return;
+    }
     let wanted: Vec<String> = std::env::args()
         .skip(1)
         .filter(|arg| !arg.starts_with('-'))
