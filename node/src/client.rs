@@ -36,8 +36,9 @@ enum Repeat {
     Unknown,
 }
 
-/// How often a request was cut off soon after it was sent.
+/// How often a request was cut off: in all, and in a row soon after it was sent.
 struct Cuts {
+    any: bool,
     soon: u32,
     sent: Instant,
 }
@@ -45,6 +46,7 @@ struct Cuts {
 impl Cuts {
     fn none() -> Self {
         Cuts {
+            any: false,
             soon: 0,
             sent: Instant::now(),
         }
@@ -56,6 +58,7 @@ impl Cuts {
         if self.sent.elapsed() > Duration::from_millis(CUT_SOON_MS) {
             self.soon = 0;
         }
+        self.any = true;
         self.soon += 1;
         self.soon >= CUTS_MAX
     }
@@ -68,9 +71,29 @@ struct Draft<'a> {
     bearer: Option<&'a str>,
     last_event_id: Option<&'a str>,
     body: Bytes,
+    /// The id that the node knows a changing request by.
+    request_id: Option<&'a str>,
     repeat: Repeat,
     /// How long its answer may rightly take; none where nobody can tell.
     takes_ms: Option<u64>,
+}
+
+impl Draft<'_> {
+    /// What to say of a request that may have taken effect: never less than the id to ask by.
+    fn unknown(&self, reason: &impl ToString) -> Failure {
+        Failure::Unknown {
+            reason: reason.to_string(),
+            request_id: self.request_id.map(str::to_owned),
+        }
+    }
+
+    /// The failure to reach a node, as it is for a change that had been sent before.
+    fn after(&self, cuts: &Cuts, failure: Failure) -> Failure {
+        match self.repeat {
+            Repeat::Known | Repeat::Unknown if cuts.any => self.unknown(&failure),
+            _ => failure,
+        }
+    }
 }
 
 /// A client of one home, acting as one owner session.
@@ -167,6 +190,7 @@ impl Client {
             bearer: Some(token),
             last_event_id: None,
             body: Bytes::from(body.to_string()),
+            request_id: None,
             repeat: Repeat::Known,
             takes_ms: Some(0),
         };
@@ -186,6 +210,7 @@ impl Client {
             bearer: None,
             last_event_id: None,
             body: Bytes::from(input.to_string()),
+            request_id: input["requestId"].as_str(),
             repeat,
             takes_ms,
         };
@@ -210,6 +235,7 @@ impl Client {
             bearer: None,
             last_event_id,
             body: Bytes::new(),
+            request_id: None,
             repeat: Repeat::Looks,
             takes_ms: Some(0),
         };
@@ -259,7 +285,10 @@ impl Client {
         loop {
             let mut connection = match self.connection.take() {
                 Some(connection) => connection,
-                None => self.connect().await?,
+                None => self
+                    .connect()
+                    .await
+                    .map_err(|failure| draft.after(cuts, failure))?,
             };
             cuts.sent = Instant::now();
             match self.head(draft, &mut connection).await? {
@@ -313,7 +342,7 @@ impl Client {
             Repeat::Looks if too_many => return Err(Failure::Broken(reason)),
             Repeat::Looks => {}
             Repeat::Known if !too_many => {}
-            Repeat::Known | Repeat::Unknown => return Err(Failure::Cut(reason)),
+            Repeat::Known | Repeat::Unknown => return Err(draft.unknown(&reason)),
         }
         // A node that was killed may close our connection before its door: asked through that, it would only cut us again.
         if let Some(pid) = node.and_then(Connection::peer) {

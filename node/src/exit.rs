@@ -59,9 +59,17 @@ pub(crate) enum Failure {
         /// What was tried and how it ended.
         reason: String,
     },
-    /// The connection broke where a repeat would not be safe.
+    /// The connection broke in the middle of an answer.
     #[error("the connection to the node broke: {0}")]
     Cut(String),
+    /// A change was sent, no answer came, and it cannot be asked again: only looking tells whether it took effect.
+    #[error("whether it took effect is unknown: {reason}{}", request_id.as_ref().map(|id| format!(" (request {id})")).unwrap_or_default())]
+    Unknown {
+        /// Why there is no answer.
+        reason: String,
+        /// By which the node knows the request again.
+        request_id: Option<String>,
+    },
     /// The connection broke each time that a question was asked again.
     #[error("the node breaks the connection again and again: {0}")]
     Broken(String),
@@ -107,6 +115,7 @@ impl Failure {
             Failure::Refused(problem) => problem.code(),
             Failure::NoNode { .. }
             | Failure::Cut(_)
+            | Failure::Unknown { .. }
             | Failure::Broken(_)
             | Failure::Protocol(_)
             | Failure::Io { .. } => WEFT_FAILED,
@@ -131,7 +140,8 @@ impl Failure {
                 "run `weft --home {} node` to see it start; nothing is ever run unsupervised instead",
                 shell_word(&home.to_string_lossy())
             )),
-            Failure::Cut(_) => Some("look with `weft ps --all` whether it took effect before you repeat it".to_owned()),
+            Failure::Cut(_) | Failure::Unknown { request_id: None, .. } => Some("look with `weft ps --all` whether it took effect before you repeat it".to_owned()),
+            Failure::Unknown { request_id: Some(_), .. } => Some("look with `weft ps --all`, or repeat it by `weft call` with this requestId: what took effect is answered and not done again".to_owned()),
             Failure::Broken(_) => Some("run `weft node` in the foreground and ask again to see why".to_owned()),
             Failure::Protocol(_) => Some("another version may be running; `weft node status` tells, `weft node stop` ends it, tasks go on".to_owned()),
             _ => None,
@@ -147,7 +157,15 @@ impl Failure {
             Some(hint) => format!("{self}; {hint}"),
             None => self.to_string(),
         };
-        problem_document(self.slug(), &detail)
+        let mut document = problem_document(self.slug(), &detail);
+        if let Failure::Unknown {
+            request_id: Some(id),
+            ..
+        } = self
+        {
+            document["requestId"] = id.as_str().into();
+        }
+        document
     }
 
     fn slug(&self) -> &str {
@@ -158,7 +176,7 @@ impl Failure {
             Failure::Refused(problem) => &problem.slug,
             Failure::Failed(_) => "failed",
             Failure::NoNode { .. } => "no-node",
-            Failure::Cut(_) => "outcome-unknown",
+            Failure::Cut(_) | Failure::Unknown { .. } => "outcome-unknown",
             Failure::Broken(_) => "connection",
             Failure::Protocol(_) => "protocol",
             Failure::Io { .. } => "io",

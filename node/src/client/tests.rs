@@ -121,7 +121,7 @@ async fn what_nobody_would_recognise_is_not_sent_twice() {
         .bare("mesh.publish", &json!({"topic": "a"}))
         .await
         .unwrap_err();
-    assert!(matches!(failure, Failure::Cut(_)), "{failure:?}");
+    assert!(matches!(failure, Failure::Unknown { .. }), "{failure:?}");
     served.await.unwrap();
 }
 
@@ -141,7 +141,7 @@ async fn an_answer_that_breaks_off_is_not_taken_for_one() {
         .bare("tasks.stop", &json!({"id": "t-1"}))
         .await
         .unwrap_err();
-    assert!(matches!(failure, Failure::Cut(_)), "{failure:?}");
+    assert!(matches!(failure, Failure::Unknown { .. }), "{failure:?}");
     served.await.unwrap();
 }
 
@@ -189,8 +189,36 @@ async fn a_question_that_ends_every_node_is_given_up() {
     assert!(matches!(failure, Failure::Broken(_)), "{failure:?}");
     // A change may have been made by any of them.
     let failure = client.change("tasks.run", json!({})).await.unwrap_err();
-    assert!(matches!(failure, Failure::Cut(_)), "{failure:?}");
+    assert!(matches!(failure, Failure::Unknown { .. }), "{failure:?}");
     served.abort();
+}
+
+#[tokio::test]
+async fn a_change_that_was_cut_and_then_finds_no_node_names_the_request_to_ask_by() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("node.sock");
+    let node = UnixListener::bind(&socket).unwrap();
+    let served = tokio::spawn(async move {
+        let (mut stream, _) = node.accept().await.unwrap();
+        let asked = request(&mut stream).await;
+        std::fs::remove_file(socket).unwrap();
+        asked
+    });
+    let failure = client(dir.path())
+        .change("tasks.run", json!({}))
+        .await
+        .unwrap_err();
+    let document = failure.document("weft run");
+    assert_eq!(document["type"], "urn:weft:problem:outcome-unknown");
+    let id = document["requestId"].as_str().unwrap();
+    assert!(served.await.unwrap().contains(id), "{document}");
+    assert!(failure.to_string().contains(id), "{failure}");
+    // What only looks, and what was never sent, is told as it is.
+    let failure = client(dir.path())
+        .change("tasks.run", json!({}))
+        .await
+        .unwrap_err();
+    assert!(matches!(failure, Failure::NoNode { .. }), "{failure:?}");
 }
 
 #[tokio::test]
