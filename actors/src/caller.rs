@@ -4,6 +4,7 @@ use weft_grants::scope::Right;
 use weft_grants::{Scope, Scopes};
 use weft_mesh::Origin;
 
+use crate::check;
 use crate::error::{Error, Result};
 
 /// How a caller was recognised.
@@ -78,7 +79,7 @@ impl Caller {
         let Some(session) = session else {
             return Ok(self.session.clone());
         };
-        check_name("session", session)?;
+        check::name("session", session)?;
         match &self.identity {
             Identity::Token { scopes, .. }
                 if session != self.session && !has(scopes, Right::SessionsWrite) =>
@@ -126,23 +127,4 @@ fn has(scopes: &Scopes, right: Right) -> bool {
     scopes
         .iter()
         .any(|scope| scope.right() == right || scope.right() == Right::Admin)
-}
-
-/// Names of sessions, residents and subscriptions: one token of the topic alphabet.
-pub fn check_name(field: &str, name: &str) -> Result<()> {
-    let fits = (1..=crate::limits::NAME_CHARS_MAX).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
-    if fits {
-        Ok(())
-    } else {
-        Err(Error::invalid(
-            field,
-            format!(
-                "takes 1 to {} characters of A-Z a-z 0-9 _ -",
-                crate::limits::NAME_CHARS_MAX
-            ),
-        ))
-    }
 }

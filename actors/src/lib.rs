@@ -8,6 +8,7 @@
 pub mod action;
 mod actions;
 pub mod caller;
+pub mod check;
 pub mod completion;
 pub mod error;
 pub mod failpoint;

@@ -7,7 +7,8 @@ use std::sync::PoisonError;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use weft_actors::caller::{Caller, Identity, check_name};
+use weft_actors::caller::{Caller, Identity};
+use weft_actors::check;
 use weft_actors::house::{House, now_ms};
 use weft_actors::sys::proc;
 use weft_actors::task::row;
@@ -223,7 +224,7 @@ fn session_named(headers: &HeaderMap) -> Result<Option<&str>, Refused> {
     let name = value
         .to_str()
         .map_err(|_| Refused::invalid("Weft-Session", "is not text"))?;
-    check_name("Weft-Session", name)?;
+    check::name("Weft-Session", name)?;
     Ok(Some(name))
 }
 

@@ -7,6 +7,7 @@ use weft_grants::{GrantClaims, Right, mint_grant};
 use weft_mesh::{GrantRow, Kind, NewGrant, Topic};
 
 use crate::action::{Ctx, Verb};
+use crate::check;
 use crate::error::{Error, Result};
 use crate::house::{House, now_ms, random_id};
 use crate::limits::{KEY_CHARS_MAX, LABEL_CHARS_MAX, REQUEST_KEPT_MS, TASK_ID_CHARS};
@@ -114,37 +115,10 @@ fn checked(ctx: &Ctx, input: &GrantInput) -> Result<(GrantClaims, NewGrant)> {
     let topic = Topic::parse_public(&input.topic)?;
     ctx.caller.require_on(Right::GrantsMint, topic.as_str())?;
     let ttl_ms = input.ttl_ms.unwrap_or(GRANT_TTL_MS_DEFAULT);
-    if !GRANT_TTL_MS.contains(&ttl_ms) {
-        return Err(Error::invalid(
-            "ttlMs",
-            format!(
-                "takes {} to {}, not {ttl_ms}",
-                GRANT_TTL_MS.start(),
-                GRANT_TTL_MS.end()
-            ),
-        ));
-    }
+    check::within("ttlMs", Some(ttl_ms), GRANT_TTL_MS)?;
     let uses = input.uses.unwrap_or(GRANT_USES_DEFAULT);
-    if !GRANT_USES.contains(&uses) {
-        return Err(Error::invalid(
-            "uses",
-            format!(
-                "takes {} to {}, not {uses}",
-                GRANT_USES.start(),
-                GRANT_USES.end()
-            ),
-        ));
-    }
-    if input
-        .description
-        .as_ref()
-        .is_some_and(|text| text.chars().count() > LABEL_CHARS_MAX)
-    {
-        return Err(Error::invalid(
-            "description",
-            format!("takes at most {LABEL_CHARS_MAX} characters"),
-        ));
-    }
+    check::within("uses", Some(uses), GRANT_USES)?;
+    check::text("description", input.description.as_deref(), LABEL_CHARS_MAX)?;
     let now = now_ms() / 1000;
     let claims = GrantClaims {
         iss: ctx.house.node_id(),
@@ -175,12 +149,7 @@ fn request_key(ctx: &Ctx, input: &GrantInput) -> Result<Option<RequestKey>> {
     let Some(id) = &input.request_id else {
         return Ok(None);
     };
-    if id.is_empty() || id.chars().count() > KEY_CHARS_MAX {
-        return Err(Error::invalid(
-            "requestId",
-            format!("takes 1 to {KEY_CHARS_MAX} characters"),
-        ));
-    }
+    check::text("requestId", Some(id), KEY_CHARS_MAX)?;
     RequestKey::of(&ctx.caller, id, input).map(Some)
 }
 

@@ -6,6 +6,7 @@ use weft_grants::Right;
 
 use super::tasks_wait::long_poll_ms;
 use crate::action::{Ctx, Verb};
+use crate::check;
 use crate::error::{Error, Result};
 use crate::inbox::{self, Item};
 use crate::limits::INBOX_BATCH;
@@ -50,13 +51,9 @@ impl Verb for Read {
     async fn run(ctx: Ctx, input: ReadInput) -> Result<ReadOutput> {
         let session = ctx.caller.acting_as(input.session.as_deref())?;
         let wait_ms = long_poll_ms(input.wait_ms)?;
+        check::within("max", input.max, 1..=INBOX_BATCH)?;
+        check::within("after", input.after, 0..=i64::MAX)?;
         let max = input.max.unwrap_or(INBOX_BATCH);
-        if !(1..=INBOX_BATCH).contains(&max) {
-            return Err(Error::invalid(
-                "max",
-                format!("takes 1 to {INBOX_BATCH}, not {max}"),
-            ));
-        }
         let items =
             inbox::read(&ctx.house, &session, input.after.unwrap_or(0), wait_ms, max).await?;
         Ok(ReadOutput { items, omitted: 0 })

@@ -11,7 +11,9 @@ use weft_mesh::{Cursor, Draft, Event, EventId, Kind, Page, Pattern, Query, Topic
 use super::tasks_wait::long_poll_ms;
 use crate::action::{Ctx, Verb};
 use crate::caller::Caller;
+use crate::check;
 use crate::error::{Error, Result};
+use crate::limits::KEY_CHARS_MAX;
 
 /// An event to publish.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -57,6 +59,7 @@ impl PublishInput {
             (None, None) => None,
         };
         draft.text = self.text;
+        check::text("to", self.to.as_deref(), KEY_CHARS_MAX)?;
         draft.to = self.to;
         draft.data = self
             .data

@@ -7,6 +7,7 @@ use weft_grants::{AccessClaims, Right, Scope, Scopes, mint_access};
 
 use crate::action::{Ctx, Verb};
 use crate::caller::Identity;
+use crate::check;
 use crate::error::{Error, Result};
 use crate::house::{now_ms, random_id};
 use crate::limits::{LABEL_CHARS_MAX, TASK_ID_CHARS};
@@ -72,26 +73,8 @@ impl Verb for Create {
             ));
         }
         let ttl_ms = input.ttl_ms.unwrap_or(ACCESS_TTL_MS_DEFAULT);
-        if !ACCESS_TTL_MS.contains(&ttl_ms) {
-            return Err(Error::invalid(
-                "ttlMs",
-                format!(
-                    "takes {} to {}, not {ttl_ms}",
-                    ACCESS_TTL_MS.start(),
-                    ACCESS_TTL_MS.end()
-                ),
-            ));
-        }
-        if input
-            .name
-            .as_ref()
-            .is_some_and(|name| name.chars().count() > LABEL_CHARS_MAX)
-        {
-            return Err(Error::invalid(
-                "name",
-                format!("takes at most {LABEL_CHARS_MAX} characters"),
-            ));
-        }
+        check::within("ttlMs", Some(ttl_ms), ACCESS_TTL_MS)?;
+        check::text("name", input.name.as_deref(), LABEL_CHARS_MAX)?;
         let now = now_ms();
         let expires_at = limited(&ctx, now + ttl_ms).await?;
         let jti = random_id("k-", TASK_ID_CHARS)?;

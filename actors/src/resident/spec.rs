@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_mesh::{Event, Kind, Pattern};
 
-use crate::caller::check_name;
+use crate::check;
 use crate::error::{Error, Result};
 use crate::limits::{RESIDENT_TOPICS_MAX, RETRIES_DEFAULT, RETRIES_MAX, TIMEOUT_MS_MAX};
 
@@ -60,7 +60,7 @@ fn retries_default() -> u32 {
 impl ResidentSpec {
     /// Refuses what no resident may be, naming the field.
     pub fn check(&self) -> Result<()> {
-        check_name("name", &self.name)?;
+        check::name("name", &self.name)?;
         if self.topics.is_empty() || self.topics.len() > RESIDENT_TOPICS_MAX {
             return Err(Error::invalid(
                 "topics",

@@ -11,11 +11,12 @@ use super::quote::shell_quoted;
 use super::record::{NotifySpec, Spec, State};
 use super::row::TaskRow;
 use super::wire::{Io, Lease, Streams};
-use crate::caller::check_name;
+use crate::check;
 use crate::error::{Error, Result};
 use crate::limits::{
     ARG_BYTES_MAX, GRACE_MS_DEFAULT, GRACE_MS_MAX, KEEP_BYTES_DEFAULT, KEEP_BYTES_MAX,
-    KEEP_BYTES_MIN, KEY_CHARS_MAX, LABEL_CHARS_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+    KEEP_BYTES_MIN, KEY_CHARS_MAX, LABEL_CHARS_MAX, OUTPUT_BYTES_MAX, TIMEOUT_MS_MAX,
+    TIMEOUT_MS_MIN,
 };
 
 /// The kind of a completion event unless the launch names another.
@@ -311,45 +312,25 @@ fn program(input: &RunInput, around: &Surroundings<'_>) -> Result<(Program, Stri
 }
 
 fn check_numbers(input: &RunInput) -> Result<()> {
-    let within = |field: &str, value: Option<u64>, low: u64, high: u64| match value {
-        Some(value) if !(low..=high).contains(&value) => Err(Error::invalid(
-            field,
-            format!("takes {low} to {high}, not {value}"),
-        )),
-        _ => Ok(()),
-    };
-    let short = |field: &str, text: &Option<String>, max: usize| match text {
-        Some(text) if text.is_empty() || text.chars().count() > max => Err(Error::invalid(
-            field,
-            format!("takes 1 to {max} characters"),
-        )),
-        _ => Ok(()),
-    };
-    within(
+    check::within(
         "timeoutMs",
         input.timeout_ms,
-        TIMEOUT_MS_MIN,
-        TIMEOUT_MS_MAX,
+        TIMEOUT_MS_MIN..=TIMEOUT_MS_MAX,
     )?;
-    within("graceMs", input.grace_ms, 0, GRACE_MS_MAX)?;
-    within(
+    check::within("graceMs", input.grace_ms, 0..=GRACE_MS_MAX)?;
+    check::within(
         "keepBytes",
         input.keep_bytes,
-        KEEP_BYTES_MIN,
-        KEEP_BYTES_MAX,
+        KEEP_BYTES_MIN..=KEEP_BYTES_MAX,
     )?;
-    within(
-        "maxOutput",
-        input.max_output.map(|max| max as u64),
-        0,
-        crate::limits::OUTPUT_BYTES_MAX as u64,
-    )?;
-    short("label", &input.label, LABEL_CHARS_MAX)?;
-    short("key", &input.key, KEY_CHARS_MAX)?;
-    short("requestId", &input.request_id, KEY_CHARS_MAX)?;
-    short("branch", &input.branch, KEY_CHARS_MAX)?;
+    check::within("maxOutput", input.max_output, 0..=OUTPUT_BYTES_MAX)?;
+    check::within("hangMs", input.hang_ms, 0..=TIMEOUT_MS_MAX)?;
+    check::text("label", input.label.as_deref(), LABEL_CHARS_MAX)?;
+    check::text("key", input.key.as_deref(), KEY_CHARS_MAX)?;
+    check::text("requestId", input.request_id.as_deref(), KEY_CHARS_MAX)?;
+    check::text("branch", input.branch.as_deref(), KEY_CHARS_MAX)?;
     if let Some(session) = &input.session {
-        check_name("session", session)?;
+        check::name("session", session)?;
     }
     if input.hold.is_some() && input.lease() != Lease::Foreground {
         return Err(Error::invalid(
@@ -416,88 +397,5 @@ fn text_path(field: &str, path: &Path) -> Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn around<'a>() -> Surroundings<'a> {
-        Surroundings {
-            id: "t-1".into(),
-            incarnation: "i".into(),
-            grant_id: "g-1".into(),
-            session: "cli".into(),
-            by: None,
-            home: Path::new("/p/.weft"),
-            folder: Path::new("/p/.weft/tasks/t-1"),
-            project: Path::new("/p"),
-            base_env: &[],
-            shell: "/bin/sh",
-            now: 1,
-            stdin: None,
-            own_env: vec![],
-        }
-    }
-
-    fn check(input: &str) -> Result<Plan> {
-        plan(
-            &crate::action::parse(serde_json::from_str(input).unwrap())?,
-            around(),
-        )
-    }
-
-    #[test]
-    fn every_refusal_names_its_field() {
-        for (input, field) in [
-            (r"{}", "argv"),
-            (r#"{"argv":[]}"#, "argv"),
-            (r#"{"argv":[""]}"#, "argv"),
-            (r#"{"argv":["a\u0000b"]}"#, "argv"),
-            (r#"{"argv":["a"],"line":"b"}"#, "line"),
-            (r#"{"argv":["a"],"surprise":1}"#, "surprise"),
-            (r#"{"argv":["a"],"cwd":"relative"}"#, "cwd"),
-            (r#"{"argv":["a"],"timeoutMs":0}"#, "timeoutMs"),
-            (r#"{"argv":["a"],"keepBytes":1}"#, "keepBytes"),
-            (r#"{"argv":["a"],"maxOutput":1048577}"#, "maxOutput"),
-            (r#"{"argv":["a"],"label":""}"#, "label"),
-            (r#"{"argv":["a"],"session":"a b"}"#, "session"),
-            (r#"{"argv":["a"],"env":{"A=B":"1"}}"#, "env.A=B"),
-            (r#"{"argv":["a"],"notify":{"topic":"builds"}}"#, "notify"),
-            (
-                r#"{"argv":["a"],"lease":"session","notify":{"topic":"builds"}}"#,
-                "notify",
-            ),
-        ] {
-            match check(input) {
-                Err(Error::Invalid { field: named, .. }) => assert_eq!(named, field, "{input}"),
-                other => panic!("{input}: {other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_reserved_topic_is_refused_at_launch() {
-        let error = check(r#"{"argv":["a"],"lease":"durable","notify":{"topic":"weft.timing"}}"#)
-            .unwrap_err();
-        assert_eq!(error.slug(), "topic-reserved");
-    }
-
-    #[test]
-    fn weft_adds_its_three_variables_and_nothing_else() {
-        let plan = check(r#"{"argv":["a"],"env":{"A":"1"}}"#).unwrap();
-        let names: Vec<_> = plan
-            .env
-            .iter()
-            .map(|(name, _)| name.to_str().unwrap())
-            .collect();
-        assert_eq!(names, ["A", "WEFT_HOME", "WEFT_SESSION", "WEFT_TASK_ID"]);
-    }
-
-    #[test]
-    fn a_long_line_becomes_a_script() {
-        let fits = format!(r#"{{"line":"{}"}}"#, "x".repeat(ARG_BYTES_MAX));
-        assert!(check(&fits).unwrap().script.is_none());
-        let long = format!(r#"{{"line":"{}"}}"#, "x".repeat(ARG_BYTES_MAX + 1));
-        let plan = check(&long).unwrap();
-        assert!(plan.script.is_some());
-        assert_eq!(plan.argv[1], "/p/.weft/tasks/t-1/script");
-    }
-}
+#[path = "plan_tests.rs"]
+mod tests;
