@@ -1,5 +1,7 @@
 //! Every size, count and time of this crate, each with its reason. Nothing else holds a bare number.
 
+use std::ops::RangeInclusive;
+
 // ---- names, answers and waits -------------------------------------------------------------------------------------------
 
 /// Characters of a session, resident or subscription name.
@@ -105,6 +107,15 @@ pub const UNREAD_KEPT_MS: u64 = 7 * 24 * 3600 * 1000;
 pub const INBOX_BATCH: usize = 8;
 /// Milliseconds within which deliveries are told together.
 pub const INBOX_COALESCE_MS: u64 = 40;
+
+// ---- retention ----------------------------------------------------------------------------------------------------------
+
+/// Milliseconds that a retention may keep events: a second to a year and a day.
+pub const RETAIN_AGE_MS: RangeInclusive<u64> = 1_000..=366 * 24 * 3600 * 1000;
+/// Events that a retention may keep; the store's numbers are signed.
+pub const RETAIN_COUNT: RangeInclusive<u64> = 1..=i64::MAX as u64;
+/// Bytes of events that a retention may keep.
+pub const RETAIN_BYTES: RangeInclusive<u64> = 1..=i64::MAX as u64;
 
 // ---- residents ----------------------------------------------------------------------------------------------------------
 

@@ -61,17 +61,10 @@ fn retention_brings_no_second_announcement() {
     completion(&client, TOPIC, &first);
     let (line, go) = gated(&stage, "exit 3");
     let second = durable(&client, &line, TOPIC);
+    client
+        .call("mesh.retain", json!({"topic": TOPIC, "maxCount": 1}))
+        .ok("mesh.retain");
     node.kill();
-    let keep_one = r#"{"maxAgeMs":null,"maxCount":1,"maxBytes":null}"#;
-    assert_eq!(
-        store(&stage)
-            .execute(
-                "UPDATE topics SET retention = ?1 WHERE name = ?2",
-                [keep_one, TOPIC]
-            )
-            .unwrap(),
-        1
-    );
     std::fs::write(go, "").unwrap();
     wait_for_receipt(stage.home(), &second);
     let node = stage.node(&[]);

@@ -6,6 +6,7 @@ mod inbox;
 mod mesh;
 mod node;
 mod residents;
+mod retention;
 mod tasks_look;
 mod tasks_own;
 mod tasks_read;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Vec<Action> {
         of::<residents::Remove>(),
         of::<residents::Resume>(),
         of::<residents::Tell>(),
+        of::<retention::Retain>(),
         of::<tasks_look::External>(),
         of::<tasks_look::Get>(),
         of::<tasks_look::List>(),

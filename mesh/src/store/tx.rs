@@ -1,11 +1,11 @@
 //! What can be done inside a commit, by closures and by the verbs alike.
 
-use rusqlite::{CachedStatement, Connection};
+use rusqlite::{CachedStatement, Connection, OptionalExtension};
 
 use super::append::{self, stored_time};
 use super::entry::Entry;
 use super::ledger;
-use super::state::{State, row_id};
+use super::state::{State, parse_retention, row_id};
 use crate::error::MeshError;
 use crate::event::{Appended, Draft, Posted};
 use crate::grant::{GrantRow, NewGrant, Spend};
@@ -160,6 +160,20 @@ impl<'a> Tx<'a> {
             )?
             .execute((id, until, stored_time(crate::limits::ID_KEPT_MS)))?;
         Ok(())
+    }
+
+    /// The retention that holds for a topic, or with no topic the default.
+    pub fn retention(&self, topic: Option<&Topic>) -> Result<Retention, MeshError> {
+        let own: Option<String> = match topic {
+            Some(topic) => self
+                .conn
+                .prepare_cached("SELECT retention FROM topics WHERE name = ?1")?
+                .query_row([topic.as_str()], |row| row.get(0))
+                .optional()?
+                .flatten(),
+            None => None,
+        };
+        Ok(parse_retention(own).unwrap_or(self.state.retention))
     }
 
     /// Sets the retention of a topic, or with no topic the default. No retention takes a topic's own away, or gives

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
+use weft_actors::limits::RETAIN_AGE_MS;
 use weft_grants::limits::GRANT_TTL_MS;
 
 use super::given;
@@ -15,6 +16,7 @@ use crate::app::{App, block_on, json_argument, stdout_file};
 use crate::duration;
 use crate::exit::{self, Failure, shell_word};
 use crate::render::{self, age, list, now_ms, plain, text, time};
+use crate::size;
 use read::ReadEvents;
 use subscribe::Subscribe;
 
@@ -29,6 +31,8 @@ pub(super) enum Mesh {
     Subscribe(Subscribe),
     /// List topics with what they hold
     Topics,
+    /// Set how much of a topic is kept, or with no topic of all
+    Retain(Retain),
     /// Mint a grant: a token that lets a process outside post to one topic
     Grant(Grant),
     /// List grants
@@ -67,6 +71,28 @@ pub(super) struct Publish {
     id: Option<String>,
 }
 
+/// Options of `retain`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  weft mesh retain builds --age 7d --count 10000\n  weft mesh retain --bytes 1GiB             all topics without a retention of their own\n  weft mesh retain builds --reset           as the default again\n\nThe first bound that is passed takes the oldest events away; readers are told how many. A bound that is not given stays."
+)]
+pub(super) struct Retain {
+    /// The topic; without one, all that have no retention of their own
+    topic: Option<String>,
+    /// Keep events for this time: 1s to 366d
+    #[arg(long, value_name = "TIME", value_parser = duration::between(RETAIN_AGE_MS))]
+    age: Option<u64>,
+    /// Keep so many events
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Keep so many bytes of events: 64MiB, 2GiB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_bytes)]
+    bytes: Option<u64>,
+    /// First forget what was set before
+    #[arg(long)]
+    reset: bool,
+}
+
 /// Options of `grant`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Grant {
@@ -98,6 +124,7 @@ impl Mesh {
                 app.answer(&answer, topics)?;
                 app.tell_if_none(list(&answer, "topics"), "topics");
             }
+            Mesh::Retain(retain) => retain.perform(app)?,
             Mesh::Grant(grant) => grant.perform(app)?,
             Mesh::Grants => {
                 let answer = call(app, "mesh.grants")?;
@@ -139,6 +166,35 @@ impl Publish {
         let mut client = app.client()?;
         let event = block_on(client.change("mesh.publish", input))?;
         app.answer(&event, render::event)
+    }
+}
+
+impl Retain {
+    fn perform(self, app: &App) -> Result<(), Failure> {
+        let input = given([
+            ("topic", self.topic.map(Into::into)),
+            ("maxAgeMs", self.age.map(Into::into)),
+            ("maxCount", self.count.map(Into::into)),
+            ("maxBytes", self.bytes.map(Into::into)),
+            ("reset", self.reset.then_some(true.into())),
+        ]);
+        let mut client = app.client()?;
+        let answer = block_on(client.change("mesh.retain", input))?;
+        app.answer(&answer, |answer| {
+            let kept = &answer["retention"];
+            render::table(
+                &["TOPIC", "MS", "EVENTS", "BYTES"],
+                &[vec![
+                    answer["topic"]
+                        .as_str()
+                        .unwrap_or("(all others)")
+                        .to_owned(),
+                    plain(&kept["maxAgeMs"]),
+                    plain(&kept["maxCount"]),
+                    plain(&kept["maxBytes"]),
+                ]],
+            )
+        })
     }
 }
 

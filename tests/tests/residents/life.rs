@@ -193,25 +193,18 @@ fn a_run_of_a_removed_resident_tells_nobody() {
 #[test]
 fn what_retention_took_unseen_is_told_to_the_resident() {
     let stage = Stage::new();
-    let node = stage.node(&[]);
+    let _node = stage.node(&[]);
     let client = Client::unix(stage.home());
     let scene = Scene { stage, client };
     scene.create("echo $WEFT_EVENT_SEQUENCE >> out", json!({}));
     // Events that an enabled resident has not seen are kept for it; those of a paused one are not.
     scene.act("pause");
     let published: Vec<u64> = (0..5).map(|n| scene.publish(json!(n))).collect();
-    node.terminate();
-    let store = rusqlite::Connection::open(scene.stage.home().join("weft.db")).unwrap();
-    let retention = json!({"maxAgeMs": null, "maxCount": 2, "maxBytes": null}).to_string();
-    store
-        .execute(
-            "UPDATE topics SET retention = ?1 WHERE name = 't'",
-            [&retention],
-        )
-        .unwrap();
-    drop(store);
-    let _node = scene.stage.node(&[]);
     let last = scene.publish(json!(5));
+    scene
+        .client
+        .call("mesh.retain", json!({"topic": "t", "maxCount": 2}))
+        .ok("mesh.retain");
     scene.act("resume");
     let log = scene.settled("acknowledged", 2);
     assert_eq!(log.len(), 3, "{log:?}");

@@ -16,7 +16,7 @@ use std::io;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use weft_tests::{Client, SseEvent, Stage};
+use weft_tests::{Client, SseEvent};
 
 /// Follows a stream until `done` says so of a block, and answers all of them.
 fn follow(
@@ -55,17 +55,11 @@ fn publish_many(client: &Client, topic: &str, count: usize, text: &str) {
     }
 }
 
-/// Keeps no more than this many events of a topic from now on. No node may run in the home.
-fn keep_events(stage: &Stage, topic: &str, count: u64) {
-    let store = rusqlite::Connection::open(stage.home().join("weft.db")).unwrap();
-    let retention = json!({"maxAgeMs": null, "maxCount": count, "maxBytes": null}).to_string();
-    let changed = store
-        .execute(
-            "UPDATE topics SET retention = ?2 WHERE name = ?1",
-            [topic, &retention],
-        )
-        .unwrap();
-    assert_eq!(changed, 1, "the topic is there");
+/// Keeps no more than this many events of a topic from now on.
+fn keep_events(client: &Client, topic: &str, count: u64) {
+    client
+        .call("mesh.retain", json!({"topic": topic, "maxCount": count}))
+        .ok("mesh.retain");
 }
 
 /// A shell's wait for a file: what a test decides when it is made.

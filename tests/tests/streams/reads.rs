@@ -123,15 +123,13 @@ fn sequences_go_on_over_a_restart_and_a_kill() {
 #[test]
 fn what_retention_took_is_told_with_its_size() {
     let stage = Stage::new();
-    let node = stage.node(&[]);
+    let _node = stage.node(&[]);
     let client = Client::unix(stage.home());
     publish_many(&client, "t", 10, "x");
     client
         .call("mesh.publish", json!({"topic": "u", "data": 0}))
         .ok("another topic");
-    node.terminate();
-    keep_events(&stage, "t", 3);
-    let _node = stage.node(&[]);
+    keep_events(&client, "t", 3);
     // Trimming happens inside an ordinary commit.
     client
         .call("mesh.publish", json!({"topic": "t", "data": 10}))
@@ -186,7 +184,7 @@ fn what_retention_took_is_told_with_its_size() {
 #[test]
 fn the_id_of_an_event_outlives_it() {
     let stage = Stage::new();
-    let node = stage.node(&[]);
+    let _node = stage.node(&[]);
     let client = Client::unix(stage.home());
     let publish = |id: &str, text: &str| {
         client.call(
@@ -195,9 +193,7 @@ fn the_id_of_an_event_outlives_it() {
         )
     };
     let first = publish("one", "a").ok("the first");
-    node.terminate();
-    keep_events(&stage, "t", 1);
-    let _node = stage.node(&[]);
+    keep_events(&client, "t", 1);
     publish("two", "b").ok("the second");
     assert_eq!(stage.events(&["t"]).len(), 1);
     let again = publish("one", "a").ok("the first again");
@@ -281,4 +277,66 @@ fn a_wait_ends_with_the_first_event_that_matches() {
     let page = read(&client, json!({"topics": ["never"], "waitMs": 200}));
     assert_eq!(page["events"], json!([]));
     assert!(begin.elapsed() >= Duration::from_millis(200));
+}
+
+#[test]
+fn what_is_kept_of_a_topic_is_set_for_one_or_for_all_and_survives_the_node() {
+    let stage = Stage::new();
+    let node = stage.node(&[]);
+    let client = Client::unix(stage.home());
+    publish_many(&client, "t", 10, "x");
+    publish_many(&client, "u", 10, "x");
+    let kept = |topic: &str| {
+        let topics = client.call("mesh.topics", json!({})).ok("mesh.topics");
+        let found = topics["topics"].as_array().unwrap().iter();
+        let count = |it: &Value| it["count"].as_u64();
+        found
+            .clone()
+            .find(|it| it["topic"] == topic)
+            .and_then(count)
+    };
+    let answer = stage
+        .run([
+            "mesh", "retain", "t", "--age", "7d", "--count", "4", "--json",
+        ])
+        .expect_code(0)
+        .json();
+    assert_eq!(answer["topic"], "t");
+    assert_eq!(
+        (
+            &answer["retention"]["maxAgeMs"],
+            &answer["retention"]["maxCount"]
+        ),
+        (&json!(604_800_000), &json!(4))
+    );
+    assert_eq!((kept("t"), kept("u")), (Some(4), Some(10)));
+    // A bound that is not given stays, and the others follow the default.
+    let answer = client
+        .call("mesh.retain", json!({"topic": "t", "maxBytes": 1_000_000}))
+        .ok("mesh.retain");
+    assert_eq!(answer["retention"]["maxCount"], 4);
+    client
+        .call("mesh.retain", json!({"maxCount": 2}))
+        .ok("mesh.retain");
+    node.kill();
+    let _node = stage.node(&[]);
+    publish_many(&client, "t", 1, "x");
+    publish_many(&client, "u", 1, "x");
+    assert_eq!((kept("t"), kept("u")), (Some(4), Some(2)));
+    client
+        .call("mesh.retain", json!({"topic": "t", "reset": true}))
+        .ok("mesh.retain");
+    publish_many(&client, "t", 1, "x");
+    assert_eq!(kept("t"), Some(2));
+    for (input, field) in [
+        (json!({}), "maxCount"),
+        (json!({"maxCount": 0}), "maxCount"),
+        (json!({"maxAgeMs": 1}), "maxAgeMs"),
+        (json!({"topic": "a b", "maxCount": 1}), "a b"),
+    ] {
+        let refused = client.call("mesh.retain", input);
+        assert!((400..500).contains(&refused.status), "{refused:?}");
+        let detail = refused.body["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains(field), "{refused:?}");
+    }
 }
