@@ -1,7 +1,6 @@
 //! One HTTP/1.1 connection to a node: how it is reached, and one request with its answer.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -78,12 +77,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// To a TCP address.
-    pub(crate) async fn tcp(address: SocketAddr) -> io::Result<Self> {
-        Connection::over(tokio::net::TcpStream::connect(address).await?).await
-    }
-
-    async fn over<T>(stream: T) -> io::Result<Self>
+    /// Over a stream that stands.
+    pub(crate) async fn over<T>(stream: T) -> io::Result<Self>
     where
         T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {

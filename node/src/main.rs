@@ -19,6 +19,7 @@ mod http;
 mod ids;
 mod limits;
 mod reaper;
+mod remote;
 mod render;
 mod serve;
 mod size;

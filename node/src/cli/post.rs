@@ -1,31 +1,31 @@
-//! `mesh post`: an event posted with a grant, over the home's socket or over loopback TCP.
+//! `mesh post`: an event posted with a grant, over the home's socket or to a node elsewhere.
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http_body_util::Full;
+use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use hyper::{Request, Uri};
 use serde_json::Value;
 
 use super::given;
 use crate::app::{App, block_on, input};
 use crate::config;
 use crate::exit::{self, Failure};
-use crate::http::{Connection, body_of};
+use crate::http::body_of;
 use crate::limits::{INPUT_BYTES_MAX, SENDS_MAX, TOKEN_BYTES_MAX};
+use crate::remote::Remote;
 use crate::render::{plain, text, visible};
 
 /// Options of `mesh post`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The token comes from --token-file, else from $WEFT_MESH_TOKEN; never from an argument, where others could see it.\n\nExamples:\n  weft mesh post --token-file grant.jwt --data '{\"passed\":true}'\n  weft mesh post --url http://127.0.0.1:7411 --token-file - < grant.jwt"
+    after_help = "The token comes from --token-file, else from $WEFT_MESH_TOKEN; never from an argument, where others could see it.\n\nExamples:\n  weft mesh post --token-file grant.jwt --data '{\"passed\":true}'\n  weft mesh post --url https://weft.example.org --token-file - < grant.jwt"
 )]
 pub(crate) struct Post {
-    /// The node's address, instead of the home's socket; http on loopback only
+    /// The node's address, instead of the home's socket: https, or http on loopback
     #[arg(long, value_name = "URL", conflicts_with = "home")]
     url: Option<String>,
     /// The topic; the grant's where it is not given
@@ -83,7 +83,7 @@ impl Post {
             ("data", self.data()?),
         ]);
         if let Some(url) = &self.url {
-            return block_on(over_tcp(url, &topic, &token, &body));
+            return block_on(elsewhere(url, &topic, &token, &body));
         }
         let mut client = app.client_of_existing()?;
         block_on(client.post(&topic, &token, &body))
@@ -121,13 +121,13 @@ fn peek(token: &str) -> Value {
         .unwrap_or_default()
 }
 
-async fn over_tcp(url: &str, topic: &str, token: &str, body: &Value) -> Result<Value, Failure> {
-    let (host, addresses) = loopback(url)?;
+async fn elsewhere(url: &str, topic: &str, token: &str, body: &Value) -> Result<Value, Failure> {
+    let remote = Remote::parse(url)?;
     let mut sends = 0;
     loop {
         sends += 1;
         let request = Request::post(format!("/v1/topics/{topic}/events"))
-            .header(HOST, &host)
+            .header(HOST, remote.authority())
             .header(CONTENT_TYPE, "application/json")
             .header(AUTHORIZATION, format!("Bearer {token}"))
             .body(Full::new(Bytes::from(body.to_string())))
@@ -137,7 +137,7 @@ async fn over_tcp(url: &str, topic: &str, token: &str, body: &Value) -> Result<V
                     "the topic or the token holds characters that no request can carry".to_owned(),
                 )
             })?;
-        let mut connection = connect(url, &addresses).await?;
+        let mut connection = remote.connect().await?;
         match connection.send(request).await {
             // Redirects are refusals like any other status: a token goes nowhere but where it was sent.
             Ok(response) => {
@@ -151,81 +151,9 @@ async fn over_tcp(url: &str, topic: &str, token: &str, body: &Value) -> Result<V
     }
 }
 
-async fn connect(url: &str, addresses: &[SocketAddr]) -> Result<Connection, Failure> {
-    let mut reason = "no address".to_owned();
-    for &address in addresses {
-        match Connection::tcp(address).await {
-            Ok(connection) => return Ok(connection),
-            Err(error) => reason = error.to_string(),
-        }
-    }
-    Err(Failure::Failed(format!("{url}: {reason}")))
-}
-
-/// The `Host` and the addresses of a URL, all on loopback: a token in clear text must not leave the machine.
-fn loopback(url: &str) -> Result<(String, Vec<SocketAddr>), Failure> {
-    let refuse = |reason: &str| Failure::Usage(format!("--url {url}: {reason}"));
-    let parsed: Uri = url.parse().map_err(|_| refuse("is no URL"))?;
-    match parsed.scheme_str() {
-        Some("http") => {}
-        Some("https") => {
-            return Err(refuse(
-                "this build speaks http on loopback only; post to https with curl and the token in a header file",
-            ));
-        }
-        _ => return Err(refuse("takes http://HOST:PORT")),
-    }
-    let authority = parsed
-        .authority()
-        .ok_or_else(|| refuse("takes http://HOST:PORT"))?;
-    if authority.as_str().contains('@')
-        || !parsed.path().trim_end_matches('/').is_empty()
-        || parsed.query().is_some()
-    {
-        return Err(refuse("takes http://HOST:PORT and nothing more"));
-    }
-    let host = authority
-        .host()
-        .trim_start_matches('[')
-        .trim_end_matches(']');
-    let addresses: Vec<SocketAddr> = (host, authority.port_u16().unwrap_or(80))
-        .to_socket_addrs()
-        .map_err(|error| refuse(&error.to_string()))?
-        .collect();
-    if addresses.is_empty() || !addresses.iter().all(|address| address.ip().is_loopback()) {
-        return Err(refuse(
-            "http is for loopback only, since the token would travel in the clear",
-        ));
-    }
-    Ok((authority.to_string(), addresses))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_token_leaves_the_machine_by_no_url() {
-        for url in [
-            "http://127.0.0.1:7411",
-            "http://127.0.0.1:7411/",
-            "http://[::1]:1",
-        ] {
-            assert!(loopback(url).is_ok(), "{url}");
-        }
-        for url in [
-            "http://192.0.2.1:7411",
-            "https://127.0.0.1",
-            "ftp://127.0.0.1",
-            "127.0.0.1:7411",
-            "http://u@127.0.0.1",
-            "http://127.0.0.1/x",
-            "http://127.0.0.1/?token=x",
-            "",
-        ] {
-            assert!(matches!(loopback(url), Err(Failure::Usage(_))), "{url}");
-        }
-    }
 
     #[test]
     fn what_is_no_token_gives_no_claims() {

@@ -11,6 +11,7 @@ mod ids;
 mod post;
 mod races;
 mod tables;
+mod tls;
 
 use serde_json::{Value, json};
 use weft_tests::{Client, Stage};

@@ -128,7 +128,7 @@ fn what_makes_no_sense_is_a_usage_error_and_posts_nothing() {
         ),
         (&["--token-file", "-", "--url", "http://10.0.0.1"], &good),
         (
-            &["--token-file", "-", "--url", "https://127.0.0.1:7411"],
+            &["--token-file", "-", "--url", "https://127.0.0.1/x"],
             &good,
         ),
         (&["--token-file", "-", "--url", "ftp://127.0.0.1"], &good),
