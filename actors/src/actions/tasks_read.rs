@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::house::House;
 use crate::limits::{READ_BYTES_MAX, SHIM_ANSWER_MS, TAIL_LINES_REACH};
 use crate::task::announce;
+use crate::task::control::Control;
 use crate::task::folder::Folder;
 use crate::task::output;
 use crate::task::record::State;
@@ -255,10 +256,19 @@ async fn read_until(
     }
 }
 
+/// The way to a living task's shim: its actor's connection, or one of our own. An actor that has just begun, or is being rebuilt,
+/// has none, and whoever took that for "no shim" would sleep through all that the task says.
+async fn control(house: &House, id: &str) -> Option<Control> {
+    match house.live.get(id) {
+        Some(live) => Some(live.control),
+        None => Control::connect(&house.home.task(id)).await.ok(),
+    }
+}
+
 /// Ends when the stream of a living task has more than `after` bytes; never for one without a shim, whose end is told otherwise.
 pub(crate) async fn more_output(house: &House, id: &str, stream: StreamName, after: u64) {
-    if let Some(live) = house.live.get(id)
-        && live.control.ask(Ask::Await { stream, after }).await.is_ok()
+    if let Some(control) = control(house, id).await
+        && control.ask(Ask::Await { stream, after }).await.is_ok()
     {
         return;
     }
@@ -267,10 +277,10 @@ pub(crate) async fn more_output(house: &House, id: &str, stream: StreamName, aft
 
 /// The size of a living task's stream as its shim counts it; none without a shim, or where it does not answer soon.
 pub(crate) async fn size_told(house: &House, id: &str, stream: StreamName) -> Option<u64> {
-    let live = house.live.get(id)?;
+    let control = control(house, id).await?;
     let told = tokio::time::timeout(
         Duration::from_millis(SHIM_ANSWER_MS),
-        live.control.ask(Ask::Status),
+        control.ask(Ask::Status),
     );
     let status = told.await.ok()?.ok()?;
     let status: Status = serde_json::from_value(status).ok()?;

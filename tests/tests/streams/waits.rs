@@ -257,3 +257,24 @@ fn an_inbox_that_nothing_can_wake_does_not_wait() {
     let output = within("inbox --wait", || stage.run(["inbox", "--wait"])).expect_code(0);
     assert!(output.stdout.contains(id.trim()), "{output:?}");
 }
+
+#[test]
+fn whoever_waits_from_the_very_start_of_a_task_hears_what_it_says() {
+    const TASKS: usize = 100;
+    let stage = Stage::new();
+    let _node = stage.node(&[]);
+    let client = Client::unix(stage.home());
+    // Its first words come when the waiter is there already, and often before the task's actor has met the shim.
+    let line = "sleep 0.01; echo said; exec sleep 600";
+    for _ in 0..TASKS {
+        let id = tasks::start(&client, json!({"line": line, "lease": "durable"}));
+        let input = json!({"id": id, "match": "said", "timeoutMs": WAIT_MS});
+        let watched = within("a watch", || {
+            client.call("tasks.watch", input).ok("a watch")
+        });
+        assert_eq!(watched["reason"], "match", "{watched}");
+        client
+            .call("tasks.stop", json!({"id": id, "graceMs": 0}))
+            .ok("a stop");
+    }
+}
