@@ -171,7 +171,8 @@ fn chaos(stage: &Stage, dice: &mut Dice, end: &AtomicBool, with_shims: bool) -> 
     let (mut nodes, mut shot) = (0, 0);
     while !end.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(20 + dice.below(400)));
-        if with_shims && dice.below(2) == 0 {
+        // The first shot is at a node: the launches may be over before there is a second.
+        if with_shims && nodes > 0 && dice.below(2) == 0 {
             let living = shims(stage.home());
             if !living.is_empty() {
                 processes::kill(living[dice.below(living.len() as u64) as usize]);
