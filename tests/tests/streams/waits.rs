@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use weft_tests::{Client, Stage, stage::finish, tasks};
+use weft_tests::{Client, Stage, processes, stage::finish, tasks};
 
-use super::follow;
+use super::{follow, until};
 
 /// Far beyond any answer and far below the waits that are asked for.
 const PROMPT: Duration = Duration::from_secs(20);
@@ -259,22 +260,29 @@ fn an_inbox_that_nothing_can_wake_does_not_wait() {
 }
 
 #[test]
-fn whoever_waits_from_the_very_start_of_a_task_hears_what_it_says() {
-    const TASKS: usize = 100;
+fn whoever_waits_before_the_node_has_met_the_shim_hears_what_the_task_says() {
     let stage = Stage::new();
-    let _node = stage.node(&[]);
+    let node = stage.node(&[]);
     let client = Client::unix(stage.home());
-    // Its first words come when the waiter is there already, and often before the task's actor has met the shim.
-    let line = "sleep 0.01; echo said; exec sleep 600";
-    for _ in 0..TASKS {
-        let id = tasks::start(&client, json!({"line": line, "lease": "durable"}));
+    let gate = stage.dir().join("gate");
+    let line = format!("{}; echo said; exec sleep 600", until(&gate));
+    let id = tasks::start(&client, json!({"line": line, "lease": "durable"}));
+    let shim = tasks::shim(&client, &id).expect("a shim");
+    node.kill();
+    // Frozen, it greets nobody: the next node has no connection to it until it wakes it, seconds later.
+    processes::signal(shim, Signal::STOP);
+    let _node = stage.node(&[]);
+    std::fs::write(&gate, "").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let input = json!({"id": id, "waitMs": WAIT_MS});
+            let read = within("a read", || client.call("tasks.read", input).ok("a read"));
+            assert_eq!(read["text"], "said\n");
+        });
         let input = json!({"id": id, "match": "said", "timeoutMs": WAIT_MS});
         let watched = within("a watch", || {
             client.call("tasks.watch", input).ok("a watch")
         });
         assert_eq!(watched["reason"], "match", "{watched}");
-        client
-            .call("tasks.stop", json!({"id": id, "graceMs": 0}))
-            .ok("a stop");
-    }
+    });
 }
