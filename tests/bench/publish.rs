@@ -4,6 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use weft_mesh::{Draft, Store, StoreOptions};
+use weft_tests::eventually;
 
 use crate::raw::flushes_per_second;
 use crate::report::{Report, millis, percentile};
@@ -131,17 +132,20 @@ impl Redis {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        let redis = Redis {
+        let mut redis = Redis {
             server,
             _dir: dir,
             port,
         };
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if Instant::now() > deadline {
-                return None;
+        let listens = eventually("Redis listens, or has ended", || {
+            if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return Some(true);
             }
-            std::thread::sleep(Duration::from_millis(20));
+            let ended = redis.server.try_wait().is_ok_and(|ended| ended.is_some());
+            ended.then_some(false)
+        });
+        if !listens {
+            return None;
         }
         Some(redis)
     }

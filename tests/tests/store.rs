@@ -190,11 +190,11 @@ fn acknowledged_events_survive_kills_amid_commits() {
             })
             .collect();
         for _ in 0..5 {
+            let newest = || client.try_get("/readyz").ok()?.body["newest"].as_u64();
+            let before = eventually("the node is ready", newest);
             eventually("some more are there", || {
-                let newest = client.try_get("/readyz").ok()?.body["newest"].as_u64()?;
-                (newest > 0).then_some(())
+                newest().filter(|newest| *newest >= before + 100)
             });
-            std::thread::sleep(Duration::from_millis(60));
             node.kill();
             node = stage.node(&[]);
         }

@@ -21,7 +21,7 @@ const TOPIC: &str = "builds";
 enum Behind {
     Node(PathBuf),
     /// An answer that is the same for every request.
-    Answer(&'static str),
+    Answer(String),
 }
 
 struct Front {
@@ -106,13 +106,13 @@ fn a_post_reaches_a_node_behind_tls_that_proves_its_name_and_no_other() {
         (&TOPIC.into(), &1.into())
     );
 
-    // Nobody here trusts that certificate; then it is trusted and names another; then nothing listens there.
+    // A certificate that this system does not trust, or another root has not signed; one that names another; nobody there.
     let elsewhere = front(&stage, "elsewhere.example", node());
-    let by_number = format!("https://localhost:{}", elsewhere.port);
+    let misnamed = format!("https://localhost:{}", elsewhere.port);
     for (url, roots) in [
         (url.as_str(), None),
         (url.as_str(), Some(elsewhere.roots.as_path())),
-        (by_number.as_str(), Some(elsewhere.roots.as_path())),
+        (misnamed.as_str(), Some(elsewhere.roots.as_path())),
         ("https://localhost:1", Some(here.roots.as_path())),
     ] {
         let refused = post(&stage, url, &file, roots).expect_code(1);
@@ -140,12 +140,9 @@ fn a_token_is_carried_to_no_other_place_by_a_redirect() {
         "localhost",
         Behind::Node(stage.home().join("node.sock")),
     );
-    let to: &'static str = Box::leak(
-        format!(
-            "HTTP/1.1 307 Temporary Redirect\r\nlocation: https://localhost:{}/v1/topics/{TOPIC}/events\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-            aim.port
-        )
-        .into_boxed_str(),
+    let to = format!(
+        "HTTP/1.1 307 Temporary Redirect\r\nlocation: https://localhost:{}/v1/topics/{TOPIC}/events\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        aim.port
     );
     let from = front(&stage, "localhost", Behind::Answer(to));
     let url = format!("https://localhost:{}", from.port);

@@ -246,8 +246,9 @@ fn a_node_that_listens_stays_for_a_grant_that_may_come() {
         .call("mesh.grant", json!({"topic": "t"}))
         .ok("a grant");
     let url = node.url().to_owned();
-    // Longer than its grace; a node that ended would refuse the post.
-    std::thread::sleep(std::time::Duration::from_millis(1200));
+    // One that has nothing to stay for is gone after that grace; had this one been so as well, it would refuse the post.
+    let idle = Stage::new();
+    assert_eq!(idle.node(&["--idle", "1s"]).wait().0, 0);
     let posted = Client::tcp(&url)
         .bearer(grant["token"].as_str().unwrap())
         .post("/v1/topics/t/events", &json!({}));

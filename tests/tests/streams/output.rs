@@ -1,6 +1,7 @@
 //! A task's output as text: characters, enormous lines, and files that others cut.
 
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -210,9 +211,12 @@ fn heavy_one_enormous_line_hurts_nobody() {
         ),
     );
     let watched = std::thread::scope(|scope| {
-        let watcher =
-            scope.spawn(|| stage.json(["--json", "watch", &id, "TAIL", "--timeout", "5m"]));
-        while !watcher.is_finished() {
+        let (tell, told) = mpsc::channel();
+        let (stage, id) = (&stage, &id);
+        scope.spawn(move || {
+            let _ = tell.send(stage.json(["--json", "watch", id, "TAIL", "--timeout", "5m"]));
+        });
+        loop {
             let begin = Instant::now();
             read(&client, &other, json!({}));
             assert!(
@@ -220,9 +224,12 @@ fn heavy_one_enormous_line_hurts_nobody() {
                 "another task's read took {:?}",
                 begin.elapsed()
             );
-            std::thread::sleep(Duration::from_millis(20));
+            match told.recv_timeout(Duration::from_millis(20)) {
+                Ok(watched) => break watched,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => panic!("the watch failed"),
+            }
         }
-        watcher.join().unwrap()
     });
     assert_eq!(
         (&watched["reason"], &watched["omittedBytes"]),
