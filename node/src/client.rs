@@ -58,7 +58,6 @@ impl Cuts {
         if self.sent.elapsed() > Duration::from_millis(CUT_SOON_MS) {
             self.soon = 0;
         }
-        self.any = true;
         self.soon += 1;
         self.soon >= CUTS_MAX
     }
@@ -337,6 +336,7 @@ impl Client {
         node: Option<&Connection>,
         reason: String,
     ) -> Result<(), Failure> {
+        cuts.any = true;
         let too_many = cuts.are_too_many();
         match draft.repeat {
             Repeat::Looks if too_many => return Err(Failure::Broken(reason)),

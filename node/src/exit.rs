@@ -140,8 +140,7 @@ impl Failure {
                 "run `weft --home {} node` to see it start; nothing is ever run unsupervised instead",
                 shell_word(&home.to_string_lossy())
             )),
-            Failure::Cut(_) | Failure::Unknown { request_id: None, .. } => Some("look with `weft ps --all` whether it took effect before you repeat it".to_owned()),
-            Failure::Unknown { request_id: Some(_), .. } => Some("look with `weft ps --all`, or repeat it by `weft call` with this requestId: what took effect is answered and not done again".to_owned()),
+            Failure::Cut(_) | Failure::Unknown { .. } => Some("look with `weft ps --all` whether it took effect before you repeat it".to_owned()),
             Failure::Broken(_) => Some("run `weft node` in the foreground and ask again to see why".to_owned()),
             Failure::Protocol(_) => Some("another version may be running; `weft node status` tells, `weft node stop` ends it, tasks go on".to_owned()),
             _ => None,

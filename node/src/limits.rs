@@ -31,6 +31,11 @@ pub(crate) const HOME_ID_CHARS_MAX: usize = 64;
 /// Names of owner sessions.
 pub(crate) const NAME_CHARS_MAX: usize = 64;
 
+/// Milliseconds a node elsewhere has to take a connection and to prove its name.
+pub(crate) const REMOTE_CONNECT_MS: u64 = 15_000;
+/// Milliseconds a node elsewhere has for its answer to a post, which takes it a few.
+pub(crate) const REMOTE_ANSWER_MS: u64 = 60_000;
+
 /// How often a post to an address is sent: once more after a cut, since a second cut is no accident of a restart.
 pub(crate) const SENDS_MAX: u32 = 2;
 

@@ -2,9 +2,11 @@
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::Uri;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -12,6 +14,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::exit::Failure;
 use crate::http::Connection;
+use crate::limits::REMOTE_CONNECT_MS;
 
 const FORM: &str = "takes https://HOST[:PORT], or http://HOST:PORT on loopback";
 
@@ -73,6 +76,14 @@ impl Remote {
 
     /// Connects to the first address that answers. With TLS it must prove the name by a certificate that this system trusts.
     pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
+        timeout(Duration::from_millis(REMOTE_CONNECT_MS), self.reach())
+            .await
+            .unwrap_or_else(|_elapsed| {
+                Err(self.failed(&format!("no connection within {REMOTE_CONNECT_MS} ms")))
+            })
+    }
+
+    async fn reach(&self) -> Result<Connection, Failure> {
         let stream = self.tcp().await?;
         let connection = if self.tls {
             let name = ServerName::try_from(self.host.clone())
@@ -156,5 +167,14 @@ mod tests {
                 "{url}"
             );
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_a_connection_and_says_nothing_is_given_up() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        let remote = Remote::parse(&format!("https://127.0.0.1:{port}")).unwrap();
+        let failure = remote.connect().await.err().unwrap().to_string();
+        assert!(failure.contains("within 15000 ms"), "{failure}");
     }
 }

@@ -1,6 +1,7 @@
 //! `mesh post`: an event posted with a grant, over the home's socket or to a node elsewhere.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -9,13 +10,14 @@ use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::given;
 use crate::app::{App, block_on, input};
 use crate::config;
 use crate::exit::{self, Failure};
 use crate::http::body_of;
-use crate::limits::{INPUT_BYTES_MAX, SENDS_MAX, TOKEN_BYTES_MAX};
+use crate::limits::{INPUT_BYTES_MAX, REMOTE_ANSWER_MS, SENDS_MAX, TOKEN_BYTES_MAX};
 use crate::remote::Remote;
 use crate::render::{plain, text, visible};
 
@@ -138,15 +140,23 @@ async fn elsewhere(url: &str, topic: &str, token: &str, body: &Value) -> Result<
                 )
             })?;
         let mut connection = remote.connect().await?;
-        match connection.send(request).await {
-            // Redirects are refusals like any other status: a token goes nowhere but where it was sent.
-            Ok(response) => {
-                let body = body_of(response).await?;
-                return serde_json::from_slice(&body)
-                    .map_err(|error| Failure::Protocol(error.to_string()));
+        let answer = async {
+            match connection.send(request).await {
+                // Redirects are refusals like any other status: a token goes nowhere but where it was sent.
+                Ok(response) => Some(body_of(response).await),
+                Err(_) if sends < SENDS_MAX => None,
+                Err(error) => Some(Err(Failure::Cut(error.to_string()))),
             }
-            Err(_) if sends < SENDS_MAX => {}
-            Err(error) => return Err(Failure::Cut(error.to_string())),
+        };
+        let bound = Duration::from_millis(REMOTE_ANSWER_MS);
+        let answer = timeout(bound, answer).await.unwrap_or_else(|_elapsed| {
+            Some(Err(Failure::Cut(format!(
+                "no answer within {REMOTE_ANSWER_MS} ms"
+            ))))
+        });
+        if let Some(body) = answer {
+            return serde_json::from_slice(&body?)
+                .map_err(|error| Failure::Protocol(error.to_string()));
         }
     }
 }
