@@ -7,7 +7,7 @@ use weft_grants::Right;
 use super::tasks_wait::long_poll_ms;
 use crate::action::{Ctx, Verb};
 use crate::check;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inbox::{self, Item};
 use crate::limits::INBOX_BATCH;
 
@@ -94,12 +94,7 @@ impl Verb for Ack {
 
     async fn run(ctx: Ctx, input: AckInput) -> Result<AckOutput> {
         let session = ctx.caller.acting_as(input.session.as_deref())?;
-        if input.seq < 0 {
-            return Err(Error::invalid(
-                "seq",
-                format!("takes the seq of an item, not {}", input.seq),
-            ));
-        }
+        check::within("seq", Some(input.seq), 0..=i64::MAX)?;
         Ok(AckOutput {
             acknowledged: inbox::acknowledge(&ctx.house, &session, input.seq).await?,
         })

@@ -202,15 +202,8 @@ impl Verb for Read {
         }
         let wait_ms = long_poll_ms(input.wait_ms)?;
         let mut query = Query::new(patterns, input.after);
-        if let Some(limit) = input.limit {
-            if !(1..=EVENTS_MAX).contains(&limit) {
-                return Err(Error::invalid(
-                    "limit",
-                    format!("takes 1 to {EVENTS_MAX}, not {limit}"),
-                ));
-            }
-            query.limit = limit;
-        }
+        check::within("limit", input.limit, 1..=EVENTS_MAX)?;
+        query.limit = input.limit.unwrap_or(query.limit);
         query.kinds = input.kinds;
         let deadline = Instant::now() + Duration::from_millis(wait_ms);
         let mut watcher = ctx.house.store.watch(&query.patterns);

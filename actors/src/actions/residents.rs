@@ -13,6 +13,7 @@ use weft_mesh::{Draft, Kind, Pattern};
 
 use super::tasks_wait::long_poll_ms;
 use crate::action::{Ctx, Verb};
+use crate::check;
 use crate::error::{Error, Result};
 use crate::house::random_id;
 use crate::limits::{INCARNATION_CHARS, RESIDENT_LOG_PAGE, RETRIES_DEFAULT};
@@ -298,12 +299,8 @@ impl Verb for Log {
 
     async fn run(ctx: Ctx, input: LogInput) -> Result<LogOutput> {
         let limit = input.limit.unwrap_or(RESIDENT_LOG_PAGE);
-        if !(1..=RESIDENT_LOG_PAGE).contains(&limit) {
-            return Err(Error::invalid(
-                "limit",
-                format!("takes 1 to {RESIDENT_LOG_PAGE}, not {limit}"),
-            ));
-        }
+        check::within("limit", Some(limit), 1..=RESIDENT_LOG_PAGE)?;
+        check::within("after", Some(input.after), 0..=i64::MAX)?;
         let wait_ms = long_poll_ms(input.wait_ms)?;
         let deadline = Instant::now() + Duration::from_millis(wait_ms);
         let mut grown = ctx.house.store.watch_key(&log_key(&input.name));

@@ -11,6 +11,7 @@ use weft_grants::Right;
 
 use super::tasks_wait::long_poll_ms;
 use crate::action::{Ctx, Verb};
+use crate::check;
 use crate::error::{Error, Result};
 use crate::house::House;
 use crate::limits::{READ_BYTES_MAX, SHIM_ANSWER_MS, TAIL_LINES_REACH};
@@ -95,15 +96,8 @@ impl Verb for Read {
     type Out = ReadOutput;
 
     async fn run(ctx: Ctx, input: ReadInput) -> Result<ReadOutput> {
-        let max = match input.max.unwrap_or(READ_BYTES_MAX) {
-            max if (1..=READ_BYTES_MAX).contains(&max) => max,
-            max => {
-                return Err(Error::invalid(
-                    "max",
-                    format!("takes 1 to {READ_BYTES_MAX} bytes, not {max}"),
-                ));
-            }
-        };
+        check::within("max", input.max, 1..=READ_BYTES_MAX)?;
+        let max = input.max.unwrap_or(READ_BYTES_MAX);
         let wait_ms = long_poll_ms(input.wait_ms)?;
         let row = find(&ctx.house, &input.id).await?;
         let stream = chosen_stream(&row, input.stream.as_deref())?;
@@ -277,13 +271,10 @@ pub(crate) async fn more_output(house: &House, id: &str, stream: StreamName, aft
 
 /// The size of a living task's stream as its shim counts it; none without a shim, or where it does not answer soon.
 pub(crate) async fn size_told(house: &House, id: &str, stream: StreamName) -> Option<u64> {
-    let control = control(house, id).await?;
-    let told = tokio::time::timeout(
-        Duration::from_millis(SHIM_ANSWER_MS),
-        control.ask(Ask::Status),
-    );
-    let status = told.await.ok()?.ok()?;
-    let status: Status = serde_json::from_value(status).ok()?;
+    let told = tokio::time::timeout(Duration::from_millis(SHIM_ANSWER_MS), async {
+        control(house, id).await?.ask(Ask::Status).await.ok()
+    });
+    let status: Status = serde_json::from_value(told.await.ok()??).ok()?;
     status.sizes.get(&stream).copied()
 }
 

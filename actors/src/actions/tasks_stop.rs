@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use weft_grants::Right;
 
 use crate::action::{Ctx, Verb};
+use crate::check;
 use crate::error::{Error, Result};
 use crate::inbox;
 use crate::limits::shim::STOP_CAP_MS;
@@ -54,12 +55,7 @@ impl Verb for Stop {
     type Out = StopOutput;
 
     async fn run(ctx: Ctx, input: StopInput) -> Result<StopOutput> {
-        if input.grace_ms.is_some_and(|ms| ms > GRACE_MS_MAX) {
-            return Err(Error::invalid(
-                "graceMs",
-                format!("takes 0 to {GRACE_MS_MAX}"),
-            ));
-        }
+        check::within("graceMs", input.grace_ms, 0..=GRACE_MS_MAX)?;
         let house = &ctx.house;
         let row = find(house, &input.id).await?;
         if input

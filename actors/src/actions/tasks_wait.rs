@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use weft_grants::Right;
 
 use crate::action::{Ctx, Verb};
-use crate::error::{Error, Result};
+use crate::check;
+use crate::error::Result;
 use crate::inbox;
 use crate::limits::{WAIT_MS_DEFAULT, WAIT_MS_MAX};
 use crate::task::record::Record;
@@ -40,24 +41,14 @@ pub(crate) struct WaitOutput {
 
 /// A wait's milliseconds, checked.
 pub(crate) fn checked_wait(field: &str, given: Option<u64>, default: u64) -> Result<Duration> {
-    match given.unwrap_or(default) {
-        ms if (1..=WAIT_MS_MAX).contains(&ms) => Ok(Duration::from_millis(ms)),
-        ms => Err(Error::invalid(
-            field,
-            format!("takes 1 to {WAIT_MS_MAX} milliseconds, not {ms}"),
-        )),
-    }
+    check::within(field, given, 1..=WAIT_MS_MAX)?;
+    Ok(Duration::from_millis(given.unwrap_or(default)))
 }
 
 /// A long-poll's milliseconds, checked: without any it looks once.
 pub(crate) fn long_poll_ms(given: Option<u64>) -> Result<u64> {
-    match given.unwrap_or(0) {
-        ms if ms <= WAIT_MS_MAX => Ok(ms),
-        ms => Err(Error::invalid(
-            "waitMs",
-            format!("takes 0 to {WAIT_MS_MAX} milliseconds, not {ms}"),
-        )),
-    }
+    check::within("waitMs", given, 0..=WAIT_MS_MAX)?;
+    Ok(given.unwrap_or(0))
 }
 
 impl Verb for Wait {

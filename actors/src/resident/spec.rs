@@ -67,21 +67,8 @@ impl ResidentSpec {
                 format!("takes 1 to {RESIDENT_TOPICS_MAX} patterns"),
             ));
         }
-        if self.retries > RETRIES_MAX {
-            return Err(Error::invalid(
-                "retries",
-                format!("takes 0 to {RETRIES_MAX}, not {}", self.retries),
-            ));
-        }
-        if self
-            .timeout_ms
-            .is_some_and(|ms| ms == 0 || ms > TIMEOUT_MS_MAX)
-        {
-            return Err(Error::invalid(
-                "timeoutMs",
-                format!("takes 1 to {TIMEOUT_MS_MAX}"),
-            ));
-        }
+        check::within("retries", Some(self.retries), 0..=RETRIES_MAX)?;
+        check::within("timeoutMs", self.timeout_ms, 1..=TIMEOUT_MS_MAX)?;
         let Handler::Exec(exec) = &self.handler;
         if exec.argv.first().is_none_or(String::is_empty) {
             return Err(Error::invalid(
