@@ -25,6 +25,9 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// What a shell reports of a process ended by a closed pipe: 128 + SIGPIPE.
 pub(crate) const BROKEN_PIPE: u8 = 141;
 
+/// The verb whose node may be another's.
+const POST: &str = "weft mesh post";
+
 /// The kernel's number for "no such file", which a problem document carries in `errno`.
 const ENOENT: i64 = 2;
 
@@ -140,6 +143,8 @@ impl Failure {
                 "run `weft --home {} node` to see it start; nothing is ever run unsupervised instead",
                 shell_word(&home.to_string_lossy())
             )),
+            Failure::Cut(_) | Failure::Unknown { .. } if verb == POST => Some("look with `weft mesh read` in that node's home whether the event is there before you post again".to_owned()),
+            Failure::Protocol(_) if verb == POST => Some("is it a weft node that is reached there?".to_owned()),
             Failure::Cut(_) | Failure::Unknown { .. } => Some("look with `weft ps --all` whether it took effect before you repeat it".to_owned()),
             Failure::Broken(_) => Some("run `weft node` in the foreground and ask again to see why".to_owned()),
             Failure::Protocol(_) => Some("another version may be running; `weft node status` tells, `weft node stop` ends it, tasks go on".to_owned()),
@@ -365,6 +370,13 @@ mod tests {
             (failure.code(), failure.code_for_command()),
             (REFUSED, WEFT_FAILED)
         );
+    }
+
+    #[test]
+    fn a_post_that_was_cut_is_looked_for_among_the_events_and_not_the_tasks() {
+        let cut = Failure::Cut("reset".to_owned());
+        assert!(cut.hint(POST).unwrap().contains("mesh read"));
+        assert!(cut.hint("weft run").unwrap().contains("ps --all"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{self, CertificateError, ClientConfig, RootCertStore};
 
 use crate::exit::Failure;
 use crate::http::Connection;
@@ -94,7 +94,7 @@ impl Remote {
                 .map_err(|error| self.failed(&error.to_string()))?;
             match self.trusting()?.connect(name, stream).await {
                 Ok(stream) => Connection::over(stream).await,
-                Err(error) => Err(error),
+                Err(error) => return Err(self.failed(&untrusted(&error))),
             }
         } else {
             Connection::over(stream).await
@@ -139,6 +139,25 @@ impl Remote {
     fn failed(&self, reason: &str) -> Failure {
         Failure::Failed(format!("{}: {reason}", self.url))
     }
+}
+
+/// Why TLS did not come about, with what to do where a certificate is the cause.
+fn untrusted(error: &std::io::Error) -> String {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref());
+    let Some(rustls::Error::InvalidCertificate(cause)) = cause else {
+        return error.to_string();
+    };
+    let advice = match cause {
+        CertificateError::UnknownIssuer => {
+            "nobody that this system trusts has signed it; SSL_CERT_FILE names a file of those to trust instead"
+        }
+        // The library has no name of its own for this.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is made for signing others (CA:TRUE); the server needs one of its own"
+        }
+        _ => "the server needs another",
+    };
+    format!("its certificate is refused: {cause}: {advice}")
 }
 
 #[cfg(test)]

@@ -145,6 +145,10 @@ async fn elsewhere(url: &str, topic: &str, token: &str, body: &Value) -> Result<
                 // Redirects are refusals like any other status: a token goes nowhere but where it was sent.
                 Ok(response) => Some(body_of(response).await),
                 Err(_) if sends < SENDS_MAX => None,
+                // It never left this process.
+                Err(error) if error.is_canceled() => Some(Err(Failure::Failed(format!(
+                    "{url}: the connection was closed before the post was sent"
+                )))),
                 Err(error) => Some(Err(Failure::Cut(error.to_string()))),
             }
         };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -14,6 +14,8 @@ use weft_tests::{Output, Stage};
 
 use super::{mint, token};
 
+/// Where nobody listens.
+const NOBODY: &str = "https://localhost:1";
 /// What the grants here are for.
 const TOPIC: &str = "builds";
 
@@ -71,6 +73,8 @@ fn serve(listener: std::net::TcpListener, config: ServerConfig, behind: &Behind)
                     let _ = copy_bidirectional(&mut stream, &mut node).await;
                 }
                 Behind::Answer(answer) => {
+                    // Asked first: whoever is answered before may take the end of the connection for the answer.
+                    let _ = stream.read(&mut [0; 4096]).await;
                     let _ = stream.write_all(answer.as_bytes()).await;
                     let _ = stream.shutdown().await;
                 }
@@ -113,13 +117,15 @@ fn a_post_reaches_a_node_behind_tls_that_proves_its_name_and_no_other() {
         (url.as_str(), None),
         (url.as_str(), Some(elsewhere.roots.as_path())),
         (misnamed.as_str(), Some(elsewhere.roots.as_path())),
-        ("https://localhost:1", Some(here.roots.as_path())),
+        (NOBODY, Some(here.roots.as_path())),
     ] {
         let refused = post(&stage, url, &file, roots).expect_code(1);
         let problem: serde_json::Value =
             serde_json::from_str(&refused.stderr).expect("one document");
         let detail = problem["detail"].as_str().expect("a reason");
         assert!(detail.starts_with(url), "{detail}");
+        let is_no_trust = detail.contains("certificate");
+        assert_eq!(is_no_trust, url != NOBODY, "{detail}");
         assert!(!refused.stderr.contains(&secret), "{refused:?}");
     }
     // None of them spent a use.
