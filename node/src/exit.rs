@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -30,6 +31,18 @@ const POST: &str = "weft mesh post";
 
 /// The kernel's number for "no such file", which a problem document carries in `errno`.
 const ENOENT: i64 = 2;
+
+/// What the system refuses to any command, whatever it is: no more files, processes, memory or disk.
+const SYSTEM_REFUSALS: [Errno; 8] = [
+    Errno::AGAIN,
+    Errno::DQUOT,
+    Errno::IO,
+    Errno::MFILE,
+    Errno::NFILE,
+    Errno::NOMEM,
+    Errno::NOSPC,
+    Errno::ROFS,
+];
 
 /// Why a command ends without having done what was asked.
 #[derive(Debug, Error)]
@@ -242,10 +255,19 @@ impl Problem {
     }
 
     fn code(&self) -> u8 {
+        let errno = self.document["errno"].as_i64();
+        let refused_to_all = || {
+            SYSTEM_REFUSALS
+                .iter()
+                .any(|known| errno == Some(known.raw_os_error().into()))
+        };
         match self.slug.as_str() {
-            "not-started" if self.document["errno"].as_i64() == Some(ENOENT) => NOT_FOUND,
+            "not-started" if errno == Some(ENOENT) => NOT_FOUND,
+            "not-started" if refused_to_all() => WEFT_FAILED,
             "not-started" => NOT_RUNNABLE,
-            "internal" | "io" | "actor-failed" | "store-corrupt" | "node-stopping" => WEFT_FAILED,
+            "internal" | "io" | "actor-failed" | "store-corrupt" | "node-stopping" | "no-space" => {
+                WEFT_FAILED
+            }
             _ => REFUSED,
         }
     }
@@ -317,6 +339,11 @@ mod tests {
             NOT_RUNNABLE
         );
         assert_eq!(problem("not-started", &json!({})).code(), NOT_RUNNABLE);
+        assert_eq!(
+            problem("not-started", &json!({"errno": 28})).code(),
+            WEFT_FAILED
+        );
+        assert_eq!(problem("no-space", &json!({})).code(), WEFT_FAILED);
         assert_eq!(problem("topic-reserved", &json!({})).code(), REFUSED);
         assert_eq!(problem("internal", &json!({})).code(), WEFT_FAILED);
     }
