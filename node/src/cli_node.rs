@@ -90,11 +90,20 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
 /// The parent of task folders, which a home that was just made or copied together lacks.
 fn make_tasks(home: &Home) -> Result<(), Failure> {
     let tasks = home.tasks();
+    let failed = |error| Failure::io(tasks.display().to_string(), error);
     DirBuilder::new()
         .mode(0o700)
         .recursive(true)
         .create(&tasks)
-        .map_err(|error| Failure::io(tasks.display().to_string(), error))
+        .map_err(failed)?;
+    // A link would have tasks kept, and removed when their time is over, in a folder that is not the home's.
+    if tasks.symlink_metadata().map_err(failed)?.is_symlink() {
+        return Err(Failure::Failed(format!(
+            "{} is a symbolic link; tasks are kept in their home alone: put a folder there",
+            tasks.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Takes `node.lock`, which makes this process the home's one node. A node that answers is not waited for; one that

@@ -290,3 +290,18 @@ fn which_home_is_used_follows_the_rules() {
     );
     assert_eq!(stage.run(["home", "trust", "/nonexistent/home"]).code, 1);
 }
+
+#[test]
+fn tasks_are_kept_in_no_folder_that_a_link_names() {
+    let stage = Stage::new();
+    let elsewhere = stage.dir().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let _ = stage.run(["run", "-c", "true"]).expect_code(0);
+    let _ = stage.run(["node", "stop"]).expect_code(0);
+    let tasks = stage.home().join("tasks");
+    std::fs::remove_dir_all(&tasks).unwrap();
+    symlink(&elsewhere, &tasks).unwrap();
+    let refused = stage.run(["run", "-c", "true"]).expect_code(125);
+    assert!(refused.stderr.contains("symbolic link"), "{refused:?}");
+    assert_eq!(elsewhere.read_dir().unwrap().count(), 0);
+}
