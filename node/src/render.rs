@@ -112,11 +112,19 @@ fn laid_out(headings: &[&str], rows: &[Vec<String>], cut: bool) -> String {
         .collect();
     let mut out = String::new();
     for line in &lines {
-        let mut text = String::new();
-        for (column, width) in line.iter().zip(&widths) {
-            let _ = write!(text, "{column:<width$}  ");
+        let mut room = 0;
+        for (text, width) in line.iter().zip(&widths) {
+            let text = text.trim_end();
+            let chars = text.chars().count();
+            // Only what something follows is filled up: one command of a megabyte must not make every line as long. And by
+            // hand, since a width of format! ends at 65535.
+            if chars > 0 {
+                out.extend(std::iter::repeat_n(' ', room));
+                out.push_str(text);
+                room = 0;
+            }
+            room += width - chars + 2;
         }
-        out.push_str(text.trim_end());
         out.push('\n');
     }
     out
@@ -347,6 +355,17 @@ mod tests {
             vec!["ccc".to_owned(), "d".to_owned()],
         ];
         assert_eq!(table(&["X", "Y"], &rows), "X    Y\na    bb\nccc  d\n");
+    }
+
+    #[test]
+    fn one_long_cell_makes_no_other_line_longer() {
+        let long = "x".repeat(2_000_000);
+        let rows = vec![
+            vec!["a".to_owned(), long.clone()],
+            vec!["b".to_owned(), "y ".to_owned()],
+        ];
+        let shown = laid_out(&["X", "Y"], &rows, false);
+        assert_eq!(shown, format!("X  Y\na  {long}\nb  y\n"));
     }
 
     #[test]

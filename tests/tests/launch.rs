@@ -152,16 +152,25 @@ fn a_command_too_long_for_the_system_runs_or_leaves_nothing() {
             assert_eq!(registered(&client, stage.home()), before);
         }
     }
-    // More than a request may hold, though no word alone is too long.
+    // More than the system takes, though no word alone is too long; and more than a request may hold.
     let word = long(1000);
-    let out = stage.run(
-        ["run", "--", "true"]
-            .into_iter()
-            .chain(std::iter::repeat_n(word.as_str(), 1500)),
-    );
-    assert!(out.code == 1 && out.stderr.contains("1048576"), "{out:?}");
+    for (words, limit) in [(2500, "Argument list too long"), (4500, "4194304")] {
+        let path = stage.dir().join("words");
+        let mut argv = vec!["true"];
+        argv.extend(vec![word.as_str(); words]);
+        std::fs::write(&path, json!({"argv": argv}).to_string()).unwrap();
+        let out = stage.run(["call", "tasks.run", &format!("@{}", path.display())]);
+        assert!(out.code != 0 && out.stderr.contains(limit), "{out:?}");
+    }
     assert_eq!(registered(&client, stage.home()), before);
     assert_eq!(stage.run(["run", "--", "echo", "next"]).stdout, "next\n");
+    // As much as the system does take runs, and is listed.
+    let words = ["run", "--durable", "--", "true"]
+        .into_iter()
+        .chain(std::iter::repeat_n(word.as_str(), 1800));
+    let id = stage.run(words).expect_code(0).stdout;
+    let listed = stage.run(["ps", "--all"]).expect_code(0).stdout;
+    assert!(listed.contains(id.trim()) && listed.contains(&word));
 }
 
 #[test]

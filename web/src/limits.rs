@@ -2,8 +2,9 @@
 
 /// Milliseconds that a connection which the node ends is still read from, so that its last answer arrives.
 pub const LINGER_MS: u64 = 2_000;
-/// Bytes of a request's body: four events of the largest size, or a launch with a large environment.
-pub const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a request's body: words and environment of a launch are together at most 2 MiB with the usual limit on stacks,
+/// and JSON writes some letters as two.
+pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Milliseconds in which a body must have come whole: a slow link needs some, a stalled client none.
 pub const BODY_MS: u64 = 30_000;
 /// Bytes of a request's head. The largest token has 8 KiB, the longest filter of topics about as much.
