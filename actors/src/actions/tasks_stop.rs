@@ -11,7 +11,7 @@ use crate::check;
 use crate::error::{Error, Result};
 use crate::inbox;
 use crate::limits::shim::STOP_CAP_MS;
-use crate::limits::{GRACE_MS_MAX, STOP_ANSWER_MS};
+use crate::limits::{ANNOUNCE_OVERDUE_MS, GRACE_MS_MAX, STOP_ANSWER_MS};
 use crate::task::actor::StopTask;
 use crate::task::record::Record;
 use crate::task::row;
@@ -108,9 +108,10 @@ impl Verb for Stop {
             Ok(Err(error)) => return Err(error),
             Err(_elapsed) => return Err(no_answer(&ctx, &id)),
         }
-        // The tree is gone; the announcement of the end follows within a moment, or is tried again by its actor.
-        let announced =
-            tokio::time::timeout(Duration::from_millis(STOP_ANSWER_MS), wait_end(house, &id));
+        // The tree is gone; the announcement of the end follows within a moment, or is tried again by its actor. Then the
+        // record shows the end from when it is overdue, and there is nothing more to wait for.
+        let overdue = Duration::from_millis(ANNOUNCE_OVERDUE_MS + 1);
+        let announced = tokio::time::timeout(overdue, wait_end(house, &id));
         let row = match announced.await {
             Ok(ended) => ended?,
             Err(_elapsed) => find(house, &id).await?,

@@ -278,14 +278,14 @@ fn sizes_are_bounded_and_told() {
     );
     let told = scene
         .tcp()
-        .raw(format!("{head}Content-Length: 1048577\r\n\r\n").as_bytes());
+        .raw(format!("{head}Content-Length: 4194305\r\n\r\n").as_bytes());
     assert_eq!(
         (told.status, told.slug().as_str()),
         (413, "body-too-large"),
         "{told:?}"
     );
     let mut chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n").into_bytes();
-    for _ in 0..17 {
+    for _ in 0..65 {
         chunked.extend_from_slice(format!("10000\r\n{}\r\n", " ".repeat(65_536)).as_bytes());
     }
     let told = scene.tcp().raw(&chunked);

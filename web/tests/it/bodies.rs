@@ -2,6 +2,7 @@
 
 use hyper::Method;
 use serde_json::json;
+use weft_web::limits::BODY_BYTES_MAX;
 
 use crate::stage::Stage;
 
@@ -74,14 +75,17 @@ async fn large_bodies_are_refused_however_they_come() {
         stage.address
     );
     let answer = stage
-        .raw(&format!("{head}Content-Length: 1048577\r\n\r\n"))
+        .raw(&format!(
+            "{head}Content-Length: {}\r\n\r\n",
+            BODY_BYTES_MAX + 1
+        ))
         .await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
     let answer = stage
         .raw(&format!(
             "{head}Transfer-Encoding: chunked\r\n\r\n{}",
-            chunk.repeat(17)
+            chunk.repeat(BODY_BYTES_MAX / 0x10000 + 1)
         ))
         .await;
     assert!(
@@ -108,8 +112,8 @@ async fn a_refusal_arrives_at_a_client_that_sends_its_whole_body_first() {
     let bearer = stage.token(&["admin"]).await;
     for (kind, bytes, status) in [
         ("text/plain", 10, "415"),
-        ("text/plain", 4 << 20, "413"),
-        ("application/json", 4 << 20, "413"),
+        ("text/plain", 2 * BODY_BYTES_MAX, "413"),
+        ("application/json", 2 * BODY_BYTES_MAX, "413"),
     ] {
         for _ in 0..10 {
             let answer = stage
