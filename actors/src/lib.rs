@@ -28,6 +28,7 @@ pub mod tokens;
 pub mod watch_end;
 
 pub use action::{Ctx, call};
+pub use actions::node::status;
 pub use caller::{Caller, Identity};
 pub use error::{Error, Result};
 pub use home::Home;

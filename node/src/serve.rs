@@ -61,7 +61,7 @@ pub(crate) async fn serve(home: Home, options: ServeOptions) -> Result<(), Failu
         .map_err(|error| Failure::Failed(error.to_string()))?;
     let doors = open_doors(&house, options.listeners, &options.settings)?;
     info!(home = %home_path, urls = %words(&house.urls()), "the node is up");
-    (options.ready)(status(&house));
+    (options.ready)(json!(weft_actors::status(&house)));
     let why = wait_for_end(&house, options.idle).await;
     info!(why, "the node is ending; tasks go on");
     house.stopping.send_replace(true);
@@ -209,21 +209,6 @@ fn bind_socket(home: &Home) -> Result<UnixListener, Failure> {
         .set_nonblocking(true)
         .and_then(|()| UnixListener::from_std(listener))
         .map_err(|error| Failure::io(context(), error))
-}
-
-fn status(house: &House) -> Value {
-    json!({
-        "pid": std::process::id(),
-        "node": house.node_id(),
-        "home": house.home.root,
-        "socket": house.home.socket(),
-        "http": house.urls(),
-        "version": house.settings.version,
-        "mesh": "sqlite",
-        "epoch": house.store.epoch(),
-        "durability": "fsync",
-        "startedAt": house.started_at,
-    })
 }
 
 /// Waits for the first reason to end, and names it.

@@ -1,6 +1,6 @@
 //! Benchmarks of weft, each beside the machine's own limit and, where it is installed, a peer, in the same run.
 //!
-//! `cargo bench -p weft-tests` runs all; `cargo bench -p weft-tests -- publish starts` runs those. Figures are for ratios within one
+//! `cargo build --release && cargo bench -p weft-tests` runs all; `cargo bench -p weft-tests --bench weft -- publish starts` runs those. Figures are for ratios within one
 //! run: a disk that is busy with something else is ten times slower. The last line is the whole as JSON.
 #![allow(
     clippy::expect_used,
@@ -22,6 +22,17 @@ use report::Report;
 
 type Section = (&'static str, fn(&mut Report));
 
+const SECTIONS: [Section; 7] = [
+    ("raw", raw::run),
+    // First what makes many small files: a file system that has just lost thousands of them makes new ones slowly.
+    ("starts", starts::run),
+    ("completion", completion::run),
+    ("publish", publish::run),
+    ("http", http::run),
+    ("capture", capture::run),
+    ("memory", memory::run),
+];
+
 fn main() {
     if std::env::args()
         .nth(1)
@@ -30,22 +41,24 @@ fn main() {
         capture::print();
         return;
     }
+    // `cargo bench` adds `--bench` to what it is given.
     let wanted: Vec<String> = std::env::args()
         .skip(1)
-        .filter(|arg| !arg.starts_with('-'))
+        .filter(|arg| arg != "--bench")
         .collect();
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|wanted| SECTIONS.iter().all(|(name, _)| name != wanted))
+    {
+        let names: Vec<&str> = SECTIONS.iter().map(|(name, _)| *name).collect();
+        eprintln!(
+            "{unknown:?} is no section; there are {}, and none given means all",
+            names.join(" ")
+        );
+        std::process::exit(2);
+    }
     let mut report = Report::new();
-    let sections: [Section; 7] = [
-        ("raw", raw::run),
-        // First what makes many small files: a file system that has just lost thousands of them makes new ones slowly.
-        ("starts", starts::run),
-        ("completion", completion::run),
-        ("publish", publish::run),
-        ("http", http::run),
-        ("capture", capture::run),
-        ("memory", memory::run),
-    ];
-    for (name, run) in sections {
+    for (name, run) in SECTIONS {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
             report.section(name);
             run(&mut report);

@@ -4,7 +4,7 @@ mod capabilities;
 mod grants;
 mod inbox;
 mod mesh;
-mod node;
+pub(crate) mod node;
 mod residents;
 mod retention;
 mod tasks_look;

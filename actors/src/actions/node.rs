@@ -6,6 +6,7 @@ use weft_grants::Right;
 
 use crate::action::{Ctx, Verb};
 use crate::error::Result;
+use crate::house::House;
 
 /// Tells of the node.
 pub(crate) struct Status;
@@ -18,7 +19,7 @@ pub(crate) struct StatusInput {}
 /// The running node.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct StatusOutput {
+pub struct StatusOutput {
     pid: u32,
     node: String,
     home: String,
@@ -45,20 +46,24 @@ impl Verb for Status {
     type Out = StatusOutput;
 
     async fn run(ctx: Ctx, _: StatusInput) -> Result<StatusOutput> {
-        let house = &ctx.house;
-        Ok(StatusOutput {
-            pid: std::process::id(),
-            node: house.node_id(),
-            home: house.home.root.to_string_lossy().into_owned(),
-            socket: house.home.socket().to_string_lossy().into_owned(),
-            http: house.urls(),
-            version: house.settings.version.clone(),
-            mesh: "sqlite",
-            epoch: house.store.epoch().to_owned(),
-            durability: "fsync",
-            started_at: house.started_at,
-            running_tasks: house.live.len(),
-        })
+        Ok(status(&ctx.house))
+    }
+}
+
+/// What `node.status` answers.
+pub fn status(house: &House) -> StatusOutput {
+    StatusOutput {
+        pid: std::process::id(),
+        node: house.node_id(),
+        home: house.home.root.to_string_lossy().into_owned(),
+        socket: house.home.socket().to_string_lossy().into_owned(),
+        http: house.urls(),
+        version: house.settings.version.clone(),
+        mesh: "sqlite",
+        epoch: house.store.epoch().to_owned(),
+        durability: "fsync",
+        started_at: house.started_at,
+        running_tasks: house.live.len(),
     }
 }
 
