@@ -308,3 +308,28 @@ fn a_large_pipe_is_given_back_after_a_quiet_second() {
     eventually("a plain pipe", || (size() == 64 * 1024).then_some(()));
     task.stop();
 }
+
+#[test]
+fn a_clock_that_is_set_makes_no_run_longer_and_no_end_earlier_than_its_start() {
+    for seconds in ["3600", "-3600"] {
+        let home = Home::new();
+        let go = home.path.join("go");
+        let line = format!(
+            "while [ ! -e {} ]; do sleep 0.01; done; echo ok",
+            go.display()
+        );
+        let mut launch = home.line(&line);
+        launch.deadline_ms = Some(60_000);
+        let (mut task, offset) = home.start_by_moved_clock(&launch);
+        std::fs::write(&offset, seconds).unwrap();
+        std::fs::write(&go, "").unwrap();
+        let receipt = task.end();
+        assert_eq!(receipt.state, EndState::Exited);
+        let ran = receipt.finished_at.checked_sub(receipt.started_at);
+        assert!(ran.is_some_and(|ran| ran < 30_000), "{seconds}: {ran:?}");
+        let wrote = receipt.last_output_at.unwrap();
+        // Printed before the end, it may be read a little after it.
+        let wrote = wrote.checked_sub(receipt.started_at);
+        assert!(wrote.is_some_and(|wrote| wrote < 30_000), "{wrote:?}");
+    }
+}

@@ -11,9 +11,11 @@
 )]
 
 pub mod http;
+pub mod moved_clock;
 pub mod processes;
 pub mod stage;
 pub mod tasks;
 
 pub use http::{Answer, Client, Raw, SseEvent};
+pub use moved_clock::MovedClock;
 pub use stage::{Node, Output, Stage, eventually};

@@ -1,7 +1,9 @@
-//! Two clocks: one for waiting, which counts suspend and never jumps, and one for records.
+//! Three clocks: one for waiting, which counts suspend and never jumps, one for the task's records, and the wall clock for what
+//! is compared with other processes' records.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{
@@ -14,7 +16,15 @@ pub(crate) fn boot_ms() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// Epoch milliseconds, for records alone.
+/// Epoch milliseconds for the records of this process's task: the wall clock as it stood at the first look, and from then on the
+/// boot clock. So no end comes before its start and no run looks longer than it was, though somebody sets the clock meanwhile.
+pub(crate) fn record_ms() -> u64 {
+    static FIRST: OnceLock<(u64, u64)> = OnceLock::new();
+    let (wall, boot) = FIRST.get_or_init(|| (wall_ms(), boot_ms()));
+    wall + boot_ms().saturating_sub(*boot)
+}
+
+/// Epoch milliseconds by the wall clock.
 pub(crate) fn wall_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

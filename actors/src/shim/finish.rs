@@ -6,7 +6,7 @@ use std::process::Command;
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 
-use super::clock::wall_ms;
+use super::clock::record_ms;
 use super::journal::Journal;
 use super::post::{Posted, post};
 use super::wake;
@@ -39,7 +39,7 @@ pub(crate) fn announce(folder: &Folder, launch: &Launch, journal: &mut Journal) 
         Posted::NoNode => json!({"failed": "no node"}),
         Posted::NoAnswer => json!({"failed": "no answer"}),
     };
-    journal.note_end(wall_ms(), "posted", &result);
+    journal.note_end(record_ms(), "posted", &result);
     if posted == Posted::NoNode && wake::is_wanted(&home) && is_still_at(&home, launch) {
         // A failure is recorded there; the receipt waits for whatever node comes.
         let _ = wake::start_node(&home, node_command(launch));

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use serde_json::json;
 
 use super::capture::{Capture, Found};
-use super::clock::{Timer, boot_ms, wall_ms};
+use super::clock::{Timer, boot_ms, record_ms};
 use super::control::{Control, OpenAsk};
 use super::finish;
 use super::input::Input;
@@ -178,7 +178,7 @@ impl Shim {
         let now = boot_ms();
         match self.capture.read(&self.folder, index, now) {
             Found::Bytes => {
-                self.last_output_at = Some(wall_ms());
+                self.last_output_at = Some(record_ms());
                 self.machine.on_output(now);
             }
             Found::End => {
@@ -215,7 +215,7 @@ impl Shim {
                 continue;
             }
             if self.main.ended_at == 0 {
-                self.main.ended_at = wall_ms();
+                self.main.ended_at = record_ms();
             }
             let effects = self.machine.on_main_ended(boot_ms());
             self.act(effects);
@@ -249,7 +249,7 @@ impl Shim {
             match effect {
                 Effect::Terminate => {
                     self.freezer = Freezer::default();
-                    self.journal.note(wall_ms(), "stopping", &json!({}));
+                    self.journal.note(record_ms(), "stopping", &json!({}));
                     tree::signal_all(Signal::TERM);
                 }
                 Effect::Freeze => {
@@ -353,7 +353,8 @@ impl Shim {
 
     fn move_lease(&mut self, to: Lease) -> Result<serde_json::Value, String> {
         self.machine.on_lease(to)?;
-        self.journal.note(wall_ms(), "lease", &json!({"lease": to}));
+        self.journal
+            .note(record_ms(), "lease", &json!({"lease": to}));
         Ok(json!({"lease": to}))
     }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::capture::Capture;
 use super::child::{self, Streams3, explain, failure, refusal};
-use super::clock::{Timer, boot_ms, wall_ms};
+use super::clock::{Timer, boot_ms, record_ms};
 use super::control::Control;
 use super::input::Input;
 use super::journal::Journal;
@@ -167,7 +167,7 @@ fn run(
     // Invariant: the shim keeps no end of the command's streams, or it would never see their end.
     drop(streams);
     let pid = waiting.pid;
-    let started_at = wall_ms();
+    let started_at = record_ms();
     let outcome = match write_started(folder, &ground.started_room, &waiting, started_at, ground) {
         Ok(()) => waiting.release(),
         Err(error) => {

@@ -99,6 +99,20 @@ impl Home {
         self.start_by(Command::new(shim_path()), launch)
     }
 
+    /// Starts it with a wall clock that is off by the seconds which the answered file holds.
+    pub(crate) fn start_by_moved_clock(&self, launch: &Launch) -> (Task, PathBuf) {
+        let place = |name: &str| self.path.join(name);
+        let (source, library, offset) = (place("c.c"), place("c.so"), place("offset"));
+        std::fs::write(&source, include_str!("../../../tests/src/moved_clock.c")).unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-o"])
+            .args([&library, &source]);
+        assert!(cc.status().unwrap().success());
+        let mut shim = Command::new(shim_path());
+        shim.env("LD_PRELOAD", library).env("MOVED_CLOCK", &offset);
+        (Self::started(self.start_by(shim, launch)), offset)
+    }
+
     /// Starts it as a user without rights, by `setpriv`.
     pub(crate) fn start_as_nobody(&self, launch: &Launch) -> Task {
         let tools = tempfile::tempdir_in("/tmp").unwrap();
