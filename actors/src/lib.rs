@@ -17,6 +17,7 @@ pub mod house;
 pub mod inbox;
 pub mod limits;
 pub mod lines;
+pub mod requests;
 pub mod resident;
 pub mod root;
 pub mod session;
@@ -38,6 +39,7 @@ pub use house::House;
 pub fn schema() -> Vec<&'static str> {
     vec![
         task::row::SCHEMA,
+        requests::SCHEMA,
         task::intake::SCHEMA,
         inbox::SCHEMA,
         resident::rows::SCHEMA,

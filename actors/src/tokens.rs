@@ -5,7 +5,7 @@ use std::sync::{PoisonError, RwLock};
 
 use rusqlite::{Connection, OptionalExtension, params};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use weft_grants::AccessClaims;
 use weft_mesh::Tx;
 
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS tokens (
 ";
 
 /// A token as it is listed. The token itself is shown once, when it is made.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenRow {
     /// Its id.

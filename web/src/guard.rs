@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(with(&[("content-length", "0")]), "ok");
         assert_eq!(
             with(&[
-                ("content-length", "1048577"),
+                ("content-length", "4194305"),
                 ("content-type", "application/json")
             ]),
             "body-too-large"

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 use weft_actors::caller::Caller;
+use weft_actors::requests;
 use weft_grants::{GrantClaims, Right};
 use weft_mesh::{
     Cursor, Draft, Event, EventId, Kind, MeshError, Page, Pattern, Query, Topic, Watcher,
@@ -133,18 +134,14 @@ impl Post {
     }
 
     /// The id that the request goes by, in the body or beside it.
-    fn request_id(&self, ask: &Ask) -> Result<Option<EventId>, Refused> {
-        let id = match (self.request_id.as_deref(), ask.idempotency_key()?) {
-            (Some(inside), Some(beside)) if inside != beside => {
-                return Err(Refused::invalid(
-                    "requestId",
-                    "differs from the header Idempotency-Key",
-                ));
-            }
-            (inside, beside) => inside.or(beside),
-        };
-        let id = id.map(EventId::try_from).transpose();
-        id.map_err(|error| Refused::invalid("requestId", error.to_string()))
+    fn request_id<'a>(&'a self, ask: &'a Ask) -> Result<Option<&'a str>, Refused> {
+        match (self.request_id.as_deref(), ask.idempotency_key()?) {
+            (Some(inside), Some(beside)) if inside != beside => Err(Refused::invalid(
+                "requestId",
+                "differs from the header Idempotency-Key",
+            )),
+            (inside, beside) => Ok(inside.or(beside)),
+        }
     }
 }
 
@@ -152,13 +149,11 @@ async fn append(ask: &Ask, caller: &Caller, body: Post) -> Answer {
     let topic = Topic::parse_public(ask.path("topic"))?;
     caller.require_on(Right::MeshPublish, topic.as_str())?;
     let kind = body.kind()?.unwrap_or_default();
-    let request = body.request_id(ask)?;
+    let request = body.request_id(ask)?.map(str::to_owned);
     let mut draft = body.into_draft(topic, kind, caller.from())?;
-    // As in the action: a request id makes a repeat the same event.
-    draft.id = draft.id.or(request);
     draft.origin = caller.origin();
     draft.untrusted = caller.untrusted();
-    let appended = ask.door.house.store.publish(draft).await?;
+    let appended = requests::publish(&ask.door.house, caller, request.as_deref(), draft).await?;
     to_answer(&Published {
         event: appended.event,
         duplicate: appended.duplicate,
@@ -167,12 +162,7 @@ async fn append(ask: &Ask, caller: &Caller, body: Post) -> Answer {
 
 async fn post(ask: &Ask, claims: GrantClaims, body: Post) -> Answer {
     let topic: Topic = ask.path("topic").parse()?;
-    if body.request_id.is_some() {
-        return Err(Refused::invalid(
-            "requestId",
-            "is not for posts with a grant; give the event an `id` instead",
-        ));
-    }
+    let request = body.request_id(ask)?.map(str::to_owned);
     // Without a word the event is of the kind that the grant allows.
     let kind = match body.kind()? {
         Some(kind) => kind,
@@ -192,7 +182,12 @@ async fn post(ask: &Ask, claims: GrantClaims, body: Post) -> Answer {
         return to_answer(&weft_actors::completion::post(&ask.door.house, &claims).await?);
     }
     let (grant_id, from) = (claims.jti.clone(), format!("grant:{}", claims.jti));
+    let request = request
+        .map(|request| requests::event_id(&from, &request))
+        .transpose()?;
     let mut draft = body.into_draft(topic, kind, from)?.external();
+    // A repeat is the same event and spends nothing.
+    draft.id = draft.id.or(request);
     draft.grant_id = Some(grant_id.clone());
     let posted = ask.door.house.store.post(claims, draft).await?;
     let event = posted.appended.event;

@@ -10,10 +10,9 @@ use crate::action::{Ctx, Verb};
 use crate::check;
 use crate::error::{Error, Result};
 use crate::house::{House, now_ms, random_id};
-use crate::limits::{KEY_CHARS_MAX, LABEL_CHARS_MAX, REQUEST_KEPT_MS, TASK_ID_CHARS};
-use crate::task::launch::RequestKey;
+use crate::limits::{LABEL_CHARS_MAX, TASK_ID_CHARS};
+use crate::requests::RequestKey;
 use crate::task::quote::shell_quoted;
-use crate::task::row::{self, Request};
 
 /// Mints a grant.
 pub(crate) struct Grant;
@@ -79,28 +78,15 @@ impl Verb for Grant {
 
     async fn run(ctx: Ctx, input: GrantInput) -> Result<GrantOutput> {
         let (claims, grant) = checked(&ctx, &input)?;
-        let request = request_key(&ctx, &input)?;
+        let request = RequestKey::of(&ctx.caller, input.request_id.as_deref(), &input)?;
         let made = ctx
             .house
             .commit(move |tx| {
-                let text = serde_json::to_string(&claims)
-                    .map_err(|error| Error::Internal(format!("claims are no JSON: {error}")))?;
                 if let Some(request) = &request {
-                    if let Request::Seen(made) =
-                        row::seen_request(tx.sql(), &request.space, &request.id, &request.digest)?
-                    {
-                        return serde_json::from_str(&made).map_err(|error| {
-                            Error::Internal(format!("kept claims are no JSON: {error}"))
-                        });
+                    if let Some(made) = request.made(tx.sql())? {
+                        return Ok(made);
                     }
-                    let now = tx.now();
-                    row::keep_request(
-                        tx.sql(),
-                        request,
-                        &text,
-                        now,
-                        now.saturating_sub(REQUEST_KEPT_MS),
-                    )?;
+                    request.keep(tx, &claims)?;
                 }
                 tx.insert_grant(&grant)?;
                 Ok(claims)
@@ -143,14 +129,6 @@ fn checked(ctx: &Ctx, input: &GrantInput) -> Result<(GrantClaims, NewGrant)> {
         minted_by: ctx.caller.from(),
     };
     Ok((claims, grant))
-}
-
-fn request_key(ctx: &Ctx, input: &GrantInput) -> Result<Option<RequestKey>> {
-    let Some(id) = &input.request_id else {
-        return Ok(None);
-    };
-    check::text("requestId", Some(id), KEY_CHARS_MAX)?;
-    RequestKey::of(&ctx.caller, id, input).map(Some)
 }
 
 fn answer(house: &House, claims: &GrantClaims) -> GrantOutput {

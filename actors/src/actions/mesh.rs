@@ -14,9 +14,10 @@ use crate::caller::Caller;
 use crate::check;
 use crate::error::{Error, Result};
 use crate::limits::KEY_CHARS_MAX;
+use crate::requests::{self, RequestKey};
 
 /// An event to publish.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct PublishInput {
     /// The topic; not a reserved one.
@@ -37,7 +38,7 @@ pub(crate) struct PublishInput {
     /// An id of the caller's own: the same again is the same event.
     #[serde(default)]
     pub id: Option<EventId>,
-    /// As `id`, where the caller has a request id instead.
+    /// The same again is the same event, and another caller's is another.
     #[serde(default)]
     pub request_id: Option<String>,
 }
@@ -48,16 +49,7 @@ impl PublishInput {
         let topic = Topic::parse_public(&self.topic)?;
         caller.require_on(Right::MeshPublish, topic.as_str())?;
         let mut draft = Draft::new(topic, self.kind.unwrap_or_default(), caller.from());
-        draft.id = match (self.id, self.request_id) {
-            (Some(id), _) => Some(id),
-            // The id makes a repeat the same event for as long as ids are remembered, which is longer than a request id asks.
-            (None, Some(request)) => {
-                Some(request.parse().map_err(|error: weft_mesh::MeshError| {
-                    Error::invalid("requestId", error.to_string())
-                })?)
-            }
-            (None, None) => None,
-        };
+        draft.id = self.id;
         draft.text = self.text;
         check::text("to", self.to.as_deref(), KEY_CHARS_MAX)?;
         draft.to = self.to;
@@ -96,7 +88,10 @@ impl Verb for Publish {
     type Out = Published;
 
     async fn run(ctx: Ctx, input: PublishInput) -> Result<Published> {
-        let appended = ctx.house.store.publish(input.draft(&ctx.caller)?).await?;
+        let request = input.request_id.clone();
+        let draft = input.draft(&ctx.caller)?;
+        let appended =
+            requests::publish(&ctx.house, &ctx.caller, request.as_deref(), draft).await?;
         Ok(Published {
             event: appended.event,
             duplicate: appended.duplicate,
@@ -108,17 +103,13 @@ impl Verb for Publish {
 pub(crate) struct PublishBatch;
 
 /// Up to a hundred events.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct PublishBatchInput {
     /// All of them are appended, or none.
     events: Vec<PublishInput>,
-    /// Each event has an id of its own for repeats.
+    /// The same again is the same events.
     #[serde(default)]
-    #[expect(
-        dead_code,
-        reason = "taken so that every changing action takes it; the events' own ids make a repeat safe"
-    )]
     request_id: Option<String>,
 }
 
@@ -137,12 +128,20 @@ impl Verb for PublishBatch {
     type Out = PublishBatchOutput;
 
     async fn run(ctx: Ctx, input: PublishBatchInput) -> Result<PublishBatchOutput> {
+        let request = RequestKey::of(&ctx.caller, input.request_id.as_deref(), &input)?;
         let drafts = input
             .events
             .into_iter()
-            .map(|event| event.draft(&ctx.caller))
+            .map(|event| {
+                let own = event.request_id.clone();
+                let mut draft = event.draft(&ctx.caller)?;
+                if let (None, Some(own)) = (&draft.id, own) {
+                    draft.id = Some(requests::event_id(&ctx.caller.request_space(), &own)?);
+                }
+                Ok(draft)
+            })
             .collect::<Result<Vec<_>>>()?;
-        let appended = ctx.house.store.publish_batch(drafts).await?;
+        let appended = requests::publish_batch(&ctx.house, request, drafts).await?;
         let events = appended
             .into_iter()
             .map(|one| Published {

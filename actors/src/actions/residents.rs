@@ -17,6 +17,7 @@ use crate::check;
 use crate::error::{Error, Result};
 use crate::house::random_id;
 use crate::limits::{INCARNATION_CHARS, RESIDENT_LOG_PAGE, RETRIES_DEFAULT};
+use crate::requests;
 use crate::resident::rows::{self, LogEntry, ResidentRow};
 use crate::resident::spec::{Handler, ResidentSpec};
 use crate::resident::{log_key, tell_topic, wake};
@@ -466,7 +467,7 @@ impl Verb for Tell {
                 draft.untrusted = caller.untrusted();
                 draft.id = input
                     .request_id
-                    .map(|id| format!("tell:{}:{id}", caller.request_space()).parse())
+                    .map(|id| requests::event_id(&caller.request_space(), &id))
                     .transpose()?;
                 if let Some(data) = &input.data {
                     draft = draft.with_data(data);

@@ -11,10 +11,10 @@ use crate::caller::Identity;
 use crate::error::{Error, Result};
 use crate::house::{House, now_ms, random_id};
 use crate::limits::{INCARNATION_CHARS, OUTPUT_BYTES_DEFAULT, TASK_ID_CHARS};
+use crate::requests::RequestKey;
 use crate::root;
 use crate::session::Launched;
 use crate::task::control::Control;
-use crate::task::launch::RequestKey;
 use crate::task::plan::{Hold, Plan, RunInput, Surroundings, plan};
 use crate::task::record::Record;
 use crate::task::row::{self, TaskRow};
@@ -52,11 +52,7 @@ impl Verb for Run {
     async fn run(ctx: Ctx, input: RunInput) -> Result<RunOutput> {
         let house = &ctx.house;
         let plan = planned(&ctx, &input)?;
-        let request = input
-            .request_id
-            .as_ref()
-            .map(|id| RequestKey::of(&ctx.caller, id, &input))
-            .transpose()?;
+        let request = RequestKey::of(&ctx.caller, input.request_id.as_deref(), &input)?;
         let ask = root::Run {
             plan: Box::new(plan),
             request,

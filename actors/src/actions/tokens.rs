@@ -11,13 +11,14 @@ use crate::check;
 use crate::error::{Error, Result};
 use crate::house::{now_ms, random_id};
 use crate::limits::{LABEL_CHARS_MAX, TASK_ID_CHARS};
+use crate::requests::RequestKey;
 use crate::tokens::{self, TokenRow};
 
 /// Makes a token.
 pub(crate) struct Create;
 
 /// What it may do.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct CreateInput {
     /// Scopes such as `mesh:read:builds.*` or `tasks:run`.
@@ -28,9 +29,8 @@ pub(crate) struct CreateInput {
     /// A person's name for it.
     #[serde(default)]
     name: Option<String>,
-    /// Not remembered: a token is shown once, so a repeat makes another.
+    /// The same id again gets the same token.
     #[serde(default)]
-    #[expect(dead_code, reason = "taken so that every changing action takes it")]
     request_id: Option<String>,
 }
 
@@ -54,6 +54,7 @@ impl Verb for Create {
     type Out = CreateOutput;
 
     async fn run(ctx: Ctx, input: CreateInput) -> Result<CreateOutput> {
+        let request = RequestKey::of(&ctx.caller, input.request_id.as_deref(), &input)?;
         let scopes: Vec<Scope> = input
             .scopes
             .iter()
@@ -98,10 +99,20 @@ impl Verb for Create {
             expires_at,
             revoked_at: None,
         };
-        let kept = row.clone();
-        ctx.house
-            .commit(move |tx| tokens::insert(tx, &kept))
+        let (row, claims) = ctx
+            .house
+            .commit(move |tx| {
+                if let Some(request) = &request {
+                    if let Some(made) = request.made(tx.sql())? {
+                        return Ok(made);
+                    }
+                    request.keep(tx, &(&row, &claims))?;
+                }
+                tokens::insert(tx, &row)?;
+                Ok((row, claims))
+            })
             .await?;
+        // The same claims always make the same token, so a repeated request gets what the first one got.
         let runs_code = scopes.running_code().map(ToString::to_string).collect();
         Ok(CreateOutput {
             token: mint_access(&ctx.house.keys(), &claims).expose().to_owned(),

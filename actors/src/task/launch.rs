@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use weft_grants::{GrantClaims, mint_grant};
@@ -20,34 +19,10 @@ use super::record::Spec;
 use super::row::{self, TaskRow};
 use super::view::blocking;
 use super::wire::{Answer, Launch, Lease, PROTOCOL, Running, Secret};
-use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::house::House;
-use crate::limits::{ANSWER_BYTES_MAX, COMPLETION_TTL_MS, REQUEST_KEPT_MS};
-
-/// A request id with whose it is and what it asked.
-#[derive(Debug, Clone)]
-pub struct RequestKey {
-    /// Whose: see [`crate::caller::Caller::request_space`].
-    pub space: String,
-    /// The id.
-    pub id: String,
-    /// The digest of the body.
-    pub digest: Vec<u8>,
-}
-
-impl RequestKey {
-    /// The key of request `id` of this caller, with the digest of its body.
-    pub fn of(caller: &Caller, id: &str, body: &impl Serialize) -> Result<Self> {
-        let body = serde_json::to_vec(body)
-            .map_err(|error| Error::Internal(format!("a request is no JSON: {error}")))?;
-        Ok(RequestKey {
-            space: caller.request_space(),
-            id: id.to_owned(),
-            digest: Sha256::digest(&body).to_vec(),
-        })
-    }
-}
+use crate::limits::{ANSWER_BYTES_MAX, COMPLETION_TTL_MS};
+use crate::requests::{self, RequestKey};
 
 /// What the first commit of a launch found.
 #[derive(Debug)]
@@ -72,8 +47,7 @@ pub async fn commit(house: &House, plan: &Plan, request: Option<RequestKey>) -> 
     house
         .commit(move |tx| {
             if let Some(request) = &request
-                && let row::Request::Seen(id) =
-                    row::seen_request(tx.sql(), &request.space, &request.id, &request.digest)?
+                && let Some(id) = request.made::<String>(tx.sql())?
             {
                 let row = row::get(tx.sql(), &id)?.ok_or_else(|| Error::no_task(id))?;
                 return Ok(Committed::Repeated(Box::new(row)));
@@ -88,14 +62,7 @@ pub async fn commit(house: &House, plan: &Plan, request: Option<RequestKey>) -> 
             }
             row::insert(tx.sql(), &row)?;
             if let Some(request) = &request {
-                let now = tx.now();
-                row::keep_request(
-                    tx.sql(),
-                    request,
-                    &row.spec.id,
-                    now,
-                    now.saturating_sub(REQUEST_KEPT_MS),
-                )?;
+                request.keep(tx, &row.spec.id)?;
             }
             Ok(Committed::New)
         })
@@ -371,7 +338,7 @@ async fn forget(house: &House, id: &str) -> Result<()> {
             }
             row::delete(tx.sql(), &row_id)?;
             // Or a repeat of the request would be answered with a task that is not there.
-            row::forget_request(tx.sql(), &row_id)?;
+            requests::forget(tx.sql(), &row_id)?;
             tx.wake(&announce::wake_key(&row_id));
             Ok(())
         })

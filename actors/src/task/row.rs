@@ -2,7 +2,6 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::launch::RequestKey;
 use super::record::{End, NotifyState, Spec, State};
 use super::wire::Lease;
 use crate::error::{Error, Result};
@@ -29,15 +28,6 @@ CREATE TABLE IF NOT EXISTS tasks (
 CREATE INDEX IF NOT EXISTS tasks_by_session ON tasks (session, created_at);
 CREATE INDEX IF NOT EXISTS tasks_open ON tasks (id) WHERE announced = 0;
 CREATE INDEX IF NOT EXISTS tasks_by_key ON tasks (task_key) WHERE task_key IS NOT NULL;
-CREATE TABLE IF NOT EXISTS requests (
-  caller     TEXT NOT NULL,
-  request_id TEXT NOT NULL,
-  digest     BLOB NOT NULL,
-  made       TEXT NOT NULL,
-  created_at INTEGER NOT NULL,
-  PRIMARY KEY (caller, request_id)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS requests_by_age ON requests (created_at);
 ";
 
 /// One row of `tasks`.
@@ -255,53 +245,5 @@ pub fn set_owner(sql: &Connection, id: &str, session: &str) -> Result<()> {
 pub fn free_key(sql: &Connection, id: &str) -> Result<()> {
     sql.prepare_cached("UPDATE tasks SET task_key = NULL WHERE id = ?1")?
         .execute([id])?;
-    Ok(())
-}
-
-/// What a repeated request is answered with.
-pub enum Request {
-    /// Not seen before.
-    New,
-    /// Seen, with the same body: what it made.
-    Seen(String),
-}
-
-/// Looks a request id up; a known one with another body is refused.
-pub fn seen_request(
-    sql: &Connection,
-    caller: &str,
-    request_id: &str,
-    digest: &[u8],
-) -> Result<Request> {
-    let found: Option<(Vec<u8>, String)> = sql
-        .prepare_cached("SELECT digest, made FROM requests WHERE caller = ?1 AND request_id = ?2")?
-        .query_row([caller, request_id], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    match found {
-        None => Ok(Request::New),
-        Some((known, made)) if known == digest => Ok(Request::Seen(made)),
-        Some(_) => Err(Error::RequestIdReused(request_id.to_owned())),
-    }
-}
-
-/// Remembers what a request made, in the transaction that made it, and forgets those older than `forget_before`.
-pub fn keep_request(
-    sql: &Connection,
-    request: &RequestKey,
-    made: &str,
-    now: u64,
-    forget_before: u64,
-) -> Result<()> {
-    sql.prepare_cached("DELETE FROM requests WHERE created_at < ?1")?
-        .execute([forget_before])?;
-    sql.prepare_cached("INSERT INTO requests (caller, request_id, digest, made, created_at) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![request.space, request.id, request.digest, made, now])?;
-    Ok(())
-}
-
-/// Forgets the request that made task `made`: that came to nothing, and a repeat is to try again.
-pub fn forget_request(sql: &Connection, made: &str) -> Result<()> {
-    sql.prepare_cached("DELETE FROM requests WHERE made = ?1")?
-        .execute([made])?;
     Ok(())
 }
