@@ -179,8 +179,8 @@ pub enum MeshError {
         /// The file.
         path: PathBuf,
     },
-    /// The store's file was removed or replaced while it was open.
-    #[error("the store {} was removed or replaced while it was in use; nothing was stored, start the node again", path.display())]
+    /// The store's file or its log was removed, replaced or cut while it was open.
+    #[error("the store {} was removed, replaced or cut while it was in use; nothing was stored, put it back or start the node again", path.display())]
     StoreGone {
         /// Where the file was.
         path: PathBuf,

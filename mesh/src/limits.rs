@@ -83,8 +83,6 @@ pub const FREE_FLOOR_BYTES: u64 = 1024 * 1024 * 1024;
 pub const FREE_FLOOR_PERCENT: u64 = 2;
 /// How long a look at the free space is believed, in milliseconds. Much less than the floor can be written meanwhile.
 pub const FREE_LOOK_MS: u64 = 250;
-/// How long the store's file is believed to lie where it was found, in milliseconds.
-pub const PLACE_LOOK_MS: u64 = 250;
 /// Stores up to this size are checked page by page when they are opened, in bytes; it takes some milliseconds.
 pub const CHECK_BYTES_MAX: u64 = 8 * 1024 * 1024;
 

@@ -5,6 +5,7 @@
 mod stage;
 
 use std::fs;
+use std::path::Path;
 
 use stage::{Home, NOW_MS, draft, query};
 use weft_mesh::{MeshError, NewGrant, Spend, Store};
@@ -195,13 +196,36 @@ async fn a_store_whose_file_is_taken_away_says_so_and_makes_no_other() {
             .err()
             .map(|error| error.slug())
     };
-    stage::eventually(async || refused().await == Some("store-gone")).await;
+    assert_eq!(refused().await, Some("store-gone"));
     assert_eq!(
         store.trouble().map(|trouble| trouble.slug()),
         Some("store-gone")
     );
     assert_eq!(refused().await, Some("store-gone"));
     assert!(!home.path().exists());
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_after_the_store_or_its_log_was_cut_or_replaced() {
+    let cut = |path: &Path| fs::write(path, "").unwrap();
+    let remove = |path: &Path| fs::remove_file(path).unwrap();
+    let replace = |path: &Path| {
+        let copy = path.with_extension("copy");
+        fs::copy(path, &copy).unwrap();
+        fs::rename(copy, path).unwrap();
+    };
+    for name in ["weft.db", "weft.db-wal"] {
+        for damage in [&cut as &dyn Fn(&Path), &remove, &replace] {
+            let home = Home::new();
+            let store = home.open();
+            store.publish(draft("builds")).await.unwrap();
+            damage(&home.path().with_file_name(name));
+            for _ in 0..2 {
+                let refused = store.publish(draft("builds")).await.unwrap_err();
+                assert_eq!(refused.slug(), "store-gone", "{name}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -7,14 +7,12 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::MeshError;
-use crate::limits::PLACE_LOOK_MS;
 
 /// Fits one sector, so that it is rewritten in place: an old or a new mark is found after any crash, never a mixture.
 const MARK_BYTES: usize = 256;
@@ -43,36 +41,72 @@ pub(super) fn identity(path: &Path) -> Result<(u64, u64), MeshError> {
     Ok((about.dev(), about.ino()))
 }
 
-/// Where the store lies. SQLite would go on writing a file that was deleted, and acknowledge what nobody can find again.
+/// Where the store lies. SQLite would go on writing a file that was deleted or cut, and acknowledge what nobody can find again.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
+    log_path: PathBuf,
     /// Device and inode.
     pub(super) file: (u64, u64),
-    looked: Instant,
+    /// The write-ahead log as the last commit left it, from which it only grows or is written anew in place.
+    log: Option<Look>,
+}
+
+/// What one look at a file tells.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    file: (u64, u64),
+    bytes: u64,
+}
+
+impl Look {
+    fn at(path: &Path) -> Option<Self> {
+        let about = std::fs::metadata(path).ok()?;
+        Some(Look {
+            file: (about.dev(), about.ino()),
+            bytes: about.len(),
+        })
+    }
 }
 
 impl Place {
     pub(super) fn new(path: &Path, file: (u64, u64)) -> Self {
+        let mut log_path = path.as_os_str().to_owned();
+        log_path.push("-wal");
         Self {
             path: path.to_owned(),
+            log_path: log_path.into(),
             file,
-            looked: Instant::now(),
+            log: None,
         }
     }
 
-    /// Refuses when the file is no longer where it was; looks now and then.
-    pub(super) fn check(&mut self) -> Result<(), MeshError> {
-        if self.looked.elapsed() < Duration::from_millis(PLACE_LOOK_MS) {
+    /// Refuses when the store is not as the last commit left it. Costs two system calls, of about a microsecond each.
+    pub(super) fn check(&self) -> Result<(), MeshError> {
+        let is_whole =
+            Look::at(&self.path).is_some_and(|now| now.file == self.file && now.bytes > 0);
+        let has_log = self.log.is_none_or(|before| {
+            Look::at(&self.log_path)
+                .is_some_and(|now| now.file == before.file && now.bytes >= before.bytes)
+        });
+        if is_whole && has_log {
             return Ok(());
         }
-        if identity(&self.path).ok() != Some(self.file) {
-            return Err(MeshError::StoreGone {
-                path: self.path.clone(),
-            });
-        }
-        self.looked = Instant::now();
+        Err(MeshError::StoreGone {
+            path: self.path.clone(),
+        })
+    }
+
+    /// As [`Place::check`], after a commit and before anybody hears of it; remembers the log as it is now.
+    pub(super) fn check_committed(&mut self) -> Result<(), MeshError> {
+        self.check()?;
+        self.log = Look::at(&self.log_path);
         Ok(())
+    }
+
+    /// Forgets the log, which another connection may have made anew.
+    pub(super) fn forget_log(&mut self) {
+        self.log = None;
     }
 }
 

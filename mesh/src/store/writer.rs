@@ -143,7 +143,10 @@ impl Writer {
             .prepare_cached("COMMIT")
             .and_then(|mut commit| commit.execute([]));
         let Err(error) = committed else {
-            return (Ended::Committed, keys);
+            return match self.place.check_committed() {
+                Ok(()) => (Ended::Committed, keys),
+                Err(gone) => (self.abandon(gone), Vec::new()),
+            };
         };
         self.has_backlog = false;
         if !self.conn.is_autocommit() {
@@ -207,6 +210,7 @@ impl Writer {
         self.state = State::load(&conn)?;
         self.copier.listen(&mut conn)?;
         self.conn = conn;
+        self.place.forget_log();
         self.is_broken = false;
         Ok(())
     }
