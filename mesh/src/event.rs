@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::depth::depth;
 use crate::error::MeshError;
-use crate::limits::{EVENT_BYTES_MAX, PARTY_BYTES_MAX};
+use crate::limits::{DATA_DEPTH_MAX, EVENT_BYTES_MAX, PARTY_BYTES_MAX};
 use crate::name::{EventId, Kind, Topic};
 
 /// Where an event comes from.
@@ -192,7 +193,22 @@ impl Draft {
             self.to.as_ref().map_or(0, String::len),
             PARTY_BYTES_MAX,
         )?;
-        at_most("event", self.bytes(), EVENT_BYTES_MAX)
+        at_most("event", self.bytes(), EVENT_BYTES_MAX)?;
+        // What weft itself wraps, a dead letter say, has room above the limit.
+        if !self.by_weft
+            && self
+                .data
+                .as_ref()
+                .is_some_and(|data| depth(data.get()) > DATA_DEPTH_MAX)
+        {
+            return Err(MeshError::PayloadInvalid {
+                field: "data",
+                reason: format!(
+                    "arrays and objects stand in one another more than {DATA_DEPTH_MAX} deep"
+                ),
+            });
+        }
+        Ok(())
     }
 }
 

@@ -10,6 +10,8 @@ pub const EVENT_ID_CHARS_MAX: usize = 128;
 pub const PARTY_BYTES_MAX: usize = 256;
 /// Largest event, in bytes of `to`, `text`, `data` and the schedule's key together.
 pub const EVENT_BYTES_MAX: usize = 256 * 1024;
+/// Arrays and objects within one another in an event's data. Common JSON readers take 127, with what stands around an event.
+pub const DATA_DEPTH_MAX: usize = 100;
 /// Largest `text` and `data` of a post made with a grant, in bytes together.
 pub const GRANT_POST_BYTES_MAX: usize = 64 * 1024;
 /// Most events of one all-or-nothing publish.

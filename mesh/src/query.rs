@@ -89,16 +89,23 @@ impl Serialize for Cursor {
 
 impl<'de> Deserialize<'de> for Cursor {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Given {
-            Sequence(u64),
-            Text(String),
+        struct Given;
+        impl serde::de::Visitor<'_> for Given {
+            type Value = Cursor;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence from 0 up, or `<epoch>-<sequence>` as text")
+            }
+
+            fn visit_u64<E>(self, sequence: u64) -> Result<Cursor, E> {
+                Ok(sequence.into())
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Cursor, E> {
+                text.parse().map_err(E::custom)
+            }
         }
-        match Given::deserialize(deserializer)? {
-            Given::Sequence(sequence) => Ok(sequence.into()),
-            Given::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        }
+        deserializer.deserialize_any(Given)
     }
 }
 

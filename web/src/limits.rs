@@ -49,8 +49,6 @@ pub const RETRY_MS: u64 = 1_000;
 
 /// Milliseconds a read may wait for its first event: callers renew, so that a dead one costs at most this.
 pub const WAIT_MS_MAX: u64 = 300_000;
-/// Arrays and objects within one another in an event's data: what common JSON readers take.
-pub const DATA_DEPTH_MAX: usize = 127;
 /// Milliseconds the store has to show that it can be written.
 pub const READY_MS: u64 = 2_000;
 /// Seconds the public keys may be cached.

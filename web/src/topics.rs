@@ -19,7 +19,7 @@ use crate::auth::Poster;
 use crate::body;
 use crate::door::Door;
 use crate::error::Refused;
-use crate::limits::{DATA_DEPTH_MAX, WAIT_MS_MAX};
+use crate::limits::WAIT_MS_MAX;
 use crate::query::Form::{List, Number, Text};
 use crate::query::Table;
 use crate::thin::{Answer, Ask, to_answer};
@@ -79,44 +79,11 @@ pub(crate) async fn publish(ask: Ask, body: Body) -> Answer {
 }
 
 fn parse(bytes: &[u8]) -> Result<Post, Refused> {
-    let post: Post = if bytes.is_empty() {
-        Post::default()
+    if bytes.is_empty() {
+        Ok(Post::default())
     } else {
-        body::parse(bytes)?
-    };
-    if post
-        .data
-        .as_ref()
-        .is_some_and(|data| depth(data.get()) > DATA_DEPTH_MAX)
-    {
-        let reason =
-            format!("arrays and objects stand in one another more than {DATA_DEPTH_MAX} deep");
-        return Err(MeshError::PayloadInvalid {
-            field: "data",
-            reason,
-        }
-        .into());
+        body::parse(bytes)
     }
-    Ok(post)
-}
-
-/// How deep arrays and objects stand in one another, in JSON that has been read before.
-fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest, mut in_text, mut is_escaped) = (0_usize, 0, false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' => is_escaped = in_text,
-            b'"' => in_text = !in_text,
-            b'[' | b'{' if !in_text => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
 }
 
 impl Post {
@@ -348,32 +315,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn depth_counts_brackets_outside_of_text() {
-        for (json, expected) in [
-            ("1", 0),
-            ("[]", 1),
-            (r#"{"a":[{}]}"#, 3),
-            (r#"["[[[", "\"[", "\\"]"#, 1),
-            ("[[],[[]]]", 3),
-        ] {
-            assert_eq!(depth(json), expected, "{json}");
-        }
-    }
-
-    #[test]
-    fn data_that_readers_could_not_take_is_refused() {
-        let nested =
-            |depth: usize| format!("{{\"data\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
-        assert!(parse(nested(DATA_DEPTH_MAX).as_bytes()).is_ok());
-        assert_eq!(
-            parse(nested(DATA_DEPTH_MAX + 1).as_bytes())
-                .unwrap_err()
-                .slug(),
-            "payload-invalid"
-        );
-    }
 
     #[test]
     fn unknown_and_doubled_fields_are_refused_by_name() {

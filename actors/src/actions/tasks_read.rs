@@ -39,7 +39,7 @@ pub(crate) struct ReadInput {
     /// Bytes since launch; 0 unless given.
     #[serde(default)]
     offset: Option<u64>,
-    /// Begin so many lines from the end (a negative number), instead of at an offset.
+    /// Begin so many lines from the end (0 or a negative number), instead of at an offset.
     #[serde(default)]
     lines: Option<i64>,
     /// Bytes at most, 1 to 65536.
@@ -142,7 +142,8 @@ pub(crate) fn chosen_stream(row: &TaskRow, name: Option<&str>) -> Result<StreamN
 async fn start(house: &House, row: &TaskRow, stream: StreamName, input: &ReadInput) -> Result<u64> {
     match (input.offset, input.lines) {
         (offset, None) => Ok(offset.unwrap_or(0)),
-        (None, Some(lines)) if lines < 0 => {
+        // Of no lines there is what comes from now on.
+        (None, Some(lines)) if lines <= 0 => {
             let path = house.home.task(&row.spec.id);
             let known = known(row, stream);
             let lines = usize::try_from(lines.unsigned_abs()).unwrap_or(usize::MAX);
@@ -157,7 +158,7 @@ async fn start(house: &House, row: &TaskRow, stream: StreamName, input: &ReadInp
         }
         (None, Some(lines)) => Err(Error::invalid(
             "lines",
-            format!("counts from the end: give a negative number, not {lines}"),
+            format!("counts from the end: give 0 or a negative number, not {lines}"),
         )),
         (Some(_), Some(_)) => Err(Error::invalid(
             "lines",

@@ -462,3 +462,30 @@ fn twice_at_once_is_one_as_well() {
     });
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
 }
+
+#[test]
+fn data_is_taken_as_deep_as_every_reader_takes_it_and_no_deeper() {
+    let scene = Scene::new();
+    let client = Client::unix(scene.stage.home());
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let by_post = |depth| {
+        let body = format!("{{\"data\":{}}}", nested(depth));
+        client.send("POST", "/v1/topics/deep/events", Some(body))
+    };
+    let by_action = |depth| {
+        let body = format!("{{\"topic\":\"deep\",\"data\":{}}}", nested(depth));
+        client.send("POST", "/v1/call/mesh.publish", Some(body))
+    };
+    for deepest in [by_post(100), by_action(100)] {
+        let _ = deepest.expect("an answer").ok("a publish");
+    }
+    for deeper in [by_post(101), by_action(101), by_action(124)] {
+        assert_problem(&deeper.expect("an answer"), 422, "payload-invalid");
+    }
+    let read = scene.stage.run(["--json", "mesh", "read", "deep"]);
+    assert_eq!(
+        read.expect_code(0).stdout.matches(&nested(100)).count(),
+        2,
+        "both are read again"
+    );
+}
