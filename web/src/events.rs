@@ -17,10 +17,10 @@ use futures_core::Stream;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep_until};
 use weft_actors::error::Error;
-use weft_grants::{AccessClaims, Right};
+use weft_grants::Right;
 use weft_mesh::{Cursor, MeshError, Page, Pattern, Query, Watcher};
 
-use crate::auth::now_secs;
+use crate::credential::{self, Credential};
 use crate::door::Door;
 use crate::error::Refused;
 use crate::limits::{HEARTBEAT_MS, PAGE_BYTES, PAGE_EVENTS};
@@ -120,51 +120,6 @@ fn response(from: &str, blocks: Blocks) -> Answer {
     Ok(response)
 }
 
-/// A token that may end before its stream does.
-struct Credential {
-    claims: AccessClaims,
-    ends_at: Instant,
-    revoked: Watcher,
-}
-
-impl Credential {
-    fn new(door: &Door, claims: AccessClaims) -> Self {
-        // A stream takes no leeway: its clock is the one that made the token.
-        let left = claims.exp.saturating_sub(now_secs());
-        // A year at most, so that no clock overflows.
-        let ends_at = Instant::now() + Duration::from_secs(left.min(366 * 24 * 3600));
-        let revoked = door
-            .house
-            .store
-            .watch_key(&weft_actors::tokens::wake_key(&claims.jti));
-        Credential {
-            claims,
-            ends_at,
-            revoked,
-        }
-    }
-
-    /// Why it no longer holds, if so.
-    async fn check(&self, door: &Door) -> Result<(), Refused> {
-        if Instant::now() >= self.ends_at {
-            return Err(Refused::StreamExpired);
-        }
-        weft_actors::tokens::check(&door.house, &self.claims).await?;
-        Ok(())
-    }
-}
-
-/// Waits until a credential must be looked at again; for ever where there is none.
-async fn worth_a_look(credential: Option<&mut Credential>) {
-    match credential {
-        Some(credential) => tokio::select! {
-            () = sleep_until(credential.ends_at) => {}
-            () = credential.revoked.changed() => {}
-        },
-        None => std::future::pending().await,
-    }
-}
-
 /// One stream's reader of the log.
 struct Reader {
     door: Arc<Door>,
@@ -261,7 +216,7 @@ impl Reader {
         tokio::select! {
             () = self.watcher.changed() => {}
             _ = self.stopping.wait_for(|stopping| *stopping) => {}
-            () = worth_a_look(self.credential.as_mut()) => {}
+            () = credential::worth_a_look(self.credential.as_mut()) => {}
             () = sleep_until(self.heartbeat_at) => {}
         }
     }

@@ -16,6 +16,7 @@
 mod auth;
 mod body;
 mod connection;
+mod credential;
 mod door;
 mod error;
 mod events;

@@ -14,6 +14,7 @@ use weft_actors::house::House;
 
 use crate::auth::{self, Poster, Who};
 use crate::connection::Connection;
+use crate::credential::unless_revoked;
 use crate::door::Door;
 use crate::error::Refused;
 use crate::limits::STOP_CALL_MS;
@@ -144,7 +145,8 @@ impl Ask {
         let value = if action.changes {
             settle(house, work).await?
         } else {
-            house.unless_stopping(work).await??
+            let work = house.unless_stopping(work);
+            unless_revoked(&self.door, who.claims.as_ref(), work).await???
         };
         to_answer(&value)
     }

@@ -17,6 +17,7 @@ use weft_mesh::{
 
 use crate::auth::Poster;
 use crate::body;
+use crate::credential::unless_revoked;
 use crate::door::Door;
 use crate::error::Refused;
 use crate::limits::WAIT_MS_MAX;
@@ -227,9 +228,8 @@ pub(crate) async fn read(ask: Ask) -> Answer {
     query.kinds = kinds(&mut fields)?;
     query.limit = limit_of(&fields, query.limit)?;
     let house = &ask.door.house;
-    let page = house
-        .unless_stopping(first_page(&ask.door, query, wait))
-        .await??;
+    let page = house.unless_stopping(first_page(&ask.door, query, wait));
+    let page = unless_revoked(&ask.door, who.claims.as_ref(), page).await???;
     to_answer(&page)
 }
 

@@ -191,15 +191,18 @@ impl Verb for Revoke {
     type Out = RevokeOutput;
 
     async fn run(ctx: Ctx, input: RevokeInput) -> Result<RevokeOutput> {
+        let house = ctx.house.clone();
         let row = ctx
             .house
             .commit(move |tx| {
                 let row = tokens::revoke(tx, &input.token_id)?;
+                // Before anybody is woken to look. If the commit fails after this, the token is refused for nothing until it
+                // is revoked in earnest, or by the next node; the other way round it would be good for longer than told.
+                house.tokens.put(row.clone());
                 tx.wake(&tokens::wake_key(&row.token_id));
                 Ok(row)
             })
             .await?;
-        ctx.house.tokens.put(row.clone());
         Ok(RevokeOutput { token: row })
     }
 }

@@ -334,6 +334,63 @@ fn a_token_acts_as_its_own_session() {
 }
 
 #[test]
+fn a_call_that_waits_ends_when_its_token_is_revoked() {
+    let scene = Scene::new();
+    let task = scene.stage.call(
+        "tasks.run",
+        json!({"argv": ["sleep", "1000"], "lease": "durable"}),
+    );
+    let id = task["id"].as_str().unwrap();
+    let output = format!("/v1/tasks/{id}/output?waitMs=60000");
+    for round in 0..5 {
+        let topic = format!("a{round}");
+        let events = format!("/v1/topics/{topic}/events?waitMs=60000");
+        let waits: [(&str, &str, Option<String>); 4] = [
+            ("GET", &events, None),
+            ("GET", &output, None),
+            (
+                "POST",
+                "/v1/call/tasks.wait",
+                Some(json!({"id": id, "timeoutMs": 60_000}).to_string()),
+            ),
+            (
+                "POST",
+                "/v1/call/mesh.read",
+                Some(json!({"topics": [topic], "waitMs": 60_000}).to_string()),
+            ),
+        ];
+        let made = scene
+            .stage
+            .call("tokens.create", json!({"scopes": ["admin"]}));
+        let client = scene.tcp().bearer(made["token"].as_str().unwrap());
+        client.get("/v1/tasks").ok("the token is good");
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = waits
+                .iter()
+                .map(|(method, path, body)| {
+                    let client = client.clone();
+                    scope.spawn(move || client.send(method, path, body.clone()).unwrap())
+                })
+                .collect();
+            scene
+                .stage
+                .call("tokens.revoke", json!({"tokenId": made["tokenId"]}));
+            // Nobody is told what happens afterwards, whether his call came before the end of its token or after it.
+            scene.stage.call("mesh.publish", json!({"topic": topic}));
+            for ask in asked {
+                let answer = ask.join().unwrap();
+                assert_eq!(
+                    (answer.status, answer.slug().as_str()),
+                    (401, "token-revoked"),
+                    "{}",
+                    answer.text
+                );
+            }
+        });
+    }
+}
+
+#[test]
 fn a_token_ends_by_revoke_with_what_it_has_open() {
     let scene = Scene::new();
     let made = scene.stage.call(
