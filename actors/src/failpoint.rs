@@ -1,4 +1,4 @@
-//! Places where a test may ask for a panic. Without a setting they cost one look at an empty list.
+//! Places where a test may ask for a panic, or for the node's death. Without a setting they cost one look at an empty list.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,11 +23,28 @@ impl FailPoints {
     /// # Panics
     /// When a test asked for it.
     pub fn hit(&self, name: &str) {
+        assert!(!self.is_due(name), "fail point {name}");
+    }
+
+    /// Ends this process at once, as `kill -9` does, if `name` is still to fail.
+    pub fn die(&self, name: &str) {
+        if self.is_due(name) {
+            // Without a destructor, an exit handler or a core.
+            let _ = rustix::process::kill_process(
+                rustix::process::getpid(),
+                rustix::process::Signal::KILL,
+            );
+        }
+    }
+
+    fn is_due(&self, name: &str) -> bool {
         let mut points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(left) = points.get_mut(name).filter(|left| **left > 0) {
-            *left -= 1;
-            drop(points);
-            panic!("fail point {name}");
+        match points.get_mut(name).filter(|left| **left > 0) {
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+            None => false,
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::home::Home;
 use crate::root::Root;
 use crate::task::actor::TaskActor;
 use crate::task::control::Control;
+use crate::task::unbegun::Unbegun;
 use crate::tokens::TokenBook;
 
 /// What the entry of the program decides: nothing below it reads the environment or the arguments.
@@ -65,6 +66,8 @@ pub struct House {
     pub shim: ShimProgram,
     /// Tasks with a living shim.
     pub live: LiveTasks,
+    /// Starts that were cut off and may be asked for again.
+    pub unbegun: Unbegun,
     /// Access tokens in use.
     pub tokens: TokenBook,
     /// Turns true once, when the node begins to end.
@@ -93,6 +96,7 @@ impl House {
             store,
             shim,
             live: LiveTasks::default(),
+            unbegun: Unbegun::default(),
             tokens: TokenBook::default(),
             stopping: watch::Sender::new(false),
             busy: Busy::default(),

@@ -92,6 +92,9 @@ pub const ANNOUNCE_OVERDUE_MS: u64 = 3_000;
 pub const ANNOUNCE_PAUSE_MS: u64 = 1_000;
 /// The longest pause between two tries to announce an end.
 pub const ANNOUNCE_PAUSE_MAX_MS: u64 = 60_000;
+/// Milliseconds for which a start that a node's death cut off waits to be asked for again: a client that was cut off comes back
+/// as soon as there is a node, which takes a second on a slow machine.
+pub const UNBEGUN_MS: u64 = 10_000;
 /// Milliseconds a request id is remembered.
 pub const REQUEST_KEPT_MS: u64 = 24 * 3600 * 1000;
 /// Finished tasks kept for one owner.

@@ -85,8 +85,7 @@ impl RequestKey {
 
     /// Remembers what this request made, in the transaction that makes it, and forgets requests that are over their time.
     pub fn keep(&self, tx: &Tx<'_>, made: &impl Serialize) -> Result<()> {
-        let made = serde_json::to_string(made)
-            .map_err(|error| Error::Internal(format!("what a request made is no JSON: {error}")))?;
+        let made = text_of(made)?;
         let now = tx.now();
         tx.sql()
             .prepare_cached("DELETE FROM requests WHERE created_at < ?1")?
@@ -98,12 +97,24 @@ impl RequestKey {
     }
 }
 
+/// Whether a request that is still known made `made`.
+pub fn has_made(sql: &Connection, made: &impl Serialize) -> Result<bool> {
+    let known = sql
+        .prepare_cached("SELECT 1 FROM requests WHERE made = ?1")?
+        .exists([text_of(made)?])?;
+    Ok(known)
+}
+
+/// What a request made, as it is kept.
+fn text_of(made: &impl Serialize) -> Result<String> {
+    serde_json::to_string(made)
+        .map_err(|error| Error::Internal(format!("what a request made is no JSON: {error}")))
+}
+
 /// Forgets the request that made `made`: that came to nothing, and a repeat is to try again.
 pub fn forget(sql: &Connection, made: &impl Serialize) -> Result<()> {
-    let made = serde_json::to_string(made)
-        .map_err(|error| Error::Internal(format!("what a request made is no JSON: {error}")))?;
     sql.prepare_cached("DELETE FROM requests WHERE made = ?1")?
-        .execute([made])?;
+        .execute([text_of(made)?])?;
     Ok(())
 }
 

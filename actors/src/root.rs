@@ -20,7 +20,8 @@ use crate::task::intake::take_in;
 use crate::task::janitor::sweep;
 use crate::task::plan::Plan;
 use crate::task::row::{self, TaskRow};
-use crate::task::settle::{Settled, settle};
+use crate::task::settle::{Settled, settle_unless};
+use crate::task::unbegun;
 use crate::task::view::blocking;
 
 /// The root of the node's actors.
@@ -88,8 +89,11 @@ async fn announce_ended(house: &Arc<House>, tasks: Vec<TaskRow>) -> Vec<TaskRow>
         let (house, room) = (house.clone(), room.clone());
         looks.spawn(async move {
             let _place = room.acquire().await;
-            match settle(&house, &task.spec.id).await {
-                Ok(Settled::Announced | Settled::Gone) => None,
+            let settled = settle_unless(&house, &task.spec.id, async |row, end| {
+                Ok(end.never_began() && unbegun::keep(&house, row).await?)
+            });
+            match settled.await {
+                Ok(Settled::Announced | Settled::Left | Settled::Gone) => None,
                 Ok(Settled::Alive) | Err(_) => Some(task),
             }
         });

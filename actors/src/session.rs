@@ -114,7 +114,7 @@ impl Handler<StartTask> for SessionActor {
         // Its own task: a caller who goes away must not leave a row without a launch.
         let started = tokio::spawn(async move {
             match commit(&house, &plan, request).await {
-                Ok(Committed::New) => {}
+                Ok(Committed::New) => house.settings.fail_points.die("launch.committed"),
                 Ok(Committed::Joined(row)) => {
                     session.do_send(ChildLeft { id });
                     return Ok(Launched {

@@ -16,8 +16,9 @@ use crate::root;
 use crate::session::Launched;
 use crate::task::control::Control;
 use crate::task::plan::{Hold, Plan, RunInput, Surroundings, plan};
-use crate::task::record::Record;
+use crate::task::record::{Record, Spec};
 use crate::task::row::{self, TaskRow};
+use crate::task::unbegun;
 use crate::task::view::{OutputEntry, find, outputs, record};
 use crate::task::wire::{Ask, Lease};
 use crate::watch_end::wait_end;
@@ -51,8 +52,17 @@ impl Verb for Run {
 
     async fn run(ctx: Ctx, input: RunInput) -> Result<RunOutput> {
         let house = &ctx.house;
-        let plan = planned(&ctx, &input)?;
         let request = RequestKey::of(&ctx.caller, input.request_id.as_deref(), &input)?;
+        let again = unbegun::take_over(house, request.as_ref()).await?;
+        let plan = match planned(&ctx, &input, again.as_ref().map(|row| &row.spec)) {
+            Ok(plan) => plan,
+            Err(error) => {
+                if let Some(row) = again {
+                    unbegun::leave(house, row)?;
+                }
+                return Err(error);
+            }
+        };
         let ask = root::Run {
             plan: Box::new(plan),
             request,
@@ -76,13 +86,30 @@ impl Verb for Run {
     }
 }
 
-fn planned(ctx: &Ctx, input: &RunInput) -> Result<Plan> {
+/// The checked launch, of a new task or of one that never began.
+fn planned(ctx: &Ctx, input: &RunInput, again: Option<&Spec>) -> Result<Plan> {
     let house = &ctx.house;
-    let id = random_id("t-", TASK_ID_CHARS)?;
+    let (id, incarnation, grant, now) = match again {
+        Some(spec) => (
+            spec.id.clone(),
+            spec.incarnation.clone(),
+            spec.notify.as_ref().map(|notify| notify.grant_id.clone()),
+            spec.created_at,
+        ),
+        None => (
+            random_id("t-", TASK_ID_CHARS)?,
+            random_id("", INCARNATION_CHARS)?,
+            None,
+            now_ms(),
+        ),
+    };
     let folder = house.home.task(&id);
     let around = Surroundings {
-        incarnation: random_id("", INCARNATION_CHARS)?,
-        grant_id: random_id("g-", TASK_ID_CHARS)?,
+        incarnation,
+        grant_id: match grant {
+            Some(grant) => grant,
+            None => random_id("g-", TASK_ID_CHARS)?,
+        },
         session: ctx.caller.acting_as(input.session.as_deref())?,
         by: match &ctx.caller.identity {
             Identity::Task { id } => Some(format!("task:{id}")),
@@ -93,7 +120,7 @@ fn planned(ctx: &Ctx, input: &RunInput) -> Result<Plan> {
         project: house.home.project(),
         base_env: &house.settings.base_env,
         shell: &house.settings.shell,
-        now: now_ms(),
+        now,
         stdin: None,
         own_env: Vec::new(),
         id,

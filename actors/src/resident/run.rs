@@ -14,7 +14,6 @@ use crate::root::Run;
 use crate::task::plan::{RunInput, Surroundings, plan};
 use crate::task::record::{End, State};
 use crate::task::row;
-use crate::task::settle::NEVER_STARTED;
 use crate::task::wire::Lease;
 use crate::watch_end::wait_end;
 
@@ -229,7 +228,7 @@ pub async fn handle(house: &Arc<House>, next: &Next, attempt: u32) -> Result<Ran
     let Some(end) = wait_end(house, &task_id).await?.end else {
         return Err(Error::no_task(task_id));
     };
-    if end.state == State::Lost && end.reason.as_deref() == Some(NEVER_STARTED) {
+    if end.never_began() {
         // A node ended between the row and the start. Nothing of the handler ran, so no attempt is counted and the key is
         // free for it: a node that is killed again and again must not turn an event into a dead letter.
         house

@@ -87,7 +87,7 @@ impl TaskActor {
                 tokio::spawn(async move {
                     let input = match settle(&house, &id).await {
                         Ok(Settled::Alive) => Input::FoundAlive,
-                        Ok(Settled::Announced | Settled::Gone) => Input::Settled,
+                        Ok(Settled::Announced | Settled::Left | Settled::Gone) => Input::Settled,
                         Err(error) => {
                             warn!(task = %id, %error, "the end could not be announced yet; it is tried again");
                             Input::SettleFailed

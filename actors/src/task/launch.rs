@@ -15,7 +15,7 @@ use super::announce;
 use super::control::hear_or_wake;
 use super::folder::{self, Folder};
 use super::plan::Plan;
-use super::record::Spec;
+use super::record::{End, Spec};
 use super::row::{self, TaskRow};
 use super::view::blocking;
 use super::wire::{Answer, Launch, Lease, PROTOCOL, Running, Secret};
@@ -49,8 +49,16 @@ pub async fn commit(house: &House, plan: &Plan, request: Option<RequestKey>) -> 
             if let Some(request) = &request
                 && let Some(id) = request.made::<String>(tx.sql())?
             {
-                let row = row::get(tx.sql(), &id)?.ok_or_else(|| Error::no_task(id))?;
-                return Ok(Committed::Repeated(Box::new(row)));
+                if id == row.spec.id {
+                    // Taken over: the row is there, its start is to come.
+                    return Ok(Committed::New);
+                }
+                let made = row::get(tx.sql(), &id)?.ok_or_else(|| Error::no_task(&id))?;
+                if !made.end.as_ref().is_some_and(End::never_began) {
+                    return Ok(Committed::Repeated(Box::new(made)));
+                }
+                // A node ended between the row and the start, and nothing of the command ran: it is for this repeat to run it.
+                requests::forget(tx.sql(), &id)?;
             }
             if let Some(key) = &row.key
                 && let Some(held) = row::by_key(tx.sql(), key)?

@@ -15,5 +15,6 @@ pub mod quote;
 pub mod record;
 pub mod row;
 pub mod settle;
+pub mod unbegun;
 pub mod view;
 pub mod wire;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::settle::NEVER_STARTED;
 use super::wire::{EndState, Io, Lease, Receipt, StreamName};
 
 /// Where a task stands. `exited` means code 0 and nothing more: it is no verdict on the work.
@@ -126,6 +127,11 @@ pub struct End {
 }
 
 impl End {
+    /// Whether nothing of the command ever ran, though its start was recorded.
+    pub fn never_began(&self) -> bool {
+        self.state == State::Lost && self.reason.as_deref() == Some(NEVER_STARTED)
+    }
+
     /// The end that a receipt tells; the process's number stands in the file `started`.
     pub fn of_receipt(receipt: Receipt, pid: Option<u32>) -> Self {
         End {

@@ -8,7 +8,7 @@ use super::announce::{self, Announced};
 use super::folder::{Folder, Probe};
 use super::output;
 use super::record::{End, State, Usage};
-use super::row;
+use super::row::{self, TaskRow};
 use super::view::blocking;
 use super::wire::{Receipt, Started, StreamName};
 use crate::error::{Error, Result};
@@ -26,12 +26,23 @@ pub enum Settled {
     Alive,
     /// Its end is announced, now or before.
     Announced,
+    /// Its end is told by somebody else, or never.
+    Left,
     /// There is no such row (any more).
     Gone,
 }
 
 /// Looks what became of task `id` and announces its end if it has one.
 pub async fn settle(house: &House, id: &str) -> Result<Settled> {
+    settle_unless(house, id, async |_, _| Ok(false)).await
+}
+
+/// As [`settle`], but for an end that is for somebody else to tell.
+pub async fn settle_unless(
+    house: &House,
+    id: &str,
+    is_left: impl AsyncFnOnce(&TaskRow, &End) -> Result<bool>,
+) -> Result<Settled> {
     let row = {
         let id = id.to_owned();
         house.look(move |sql| row::get(sql, &id)).await?
@@ -48,6 +59,9 @@ pub async fn settle(house: &House, id: &str) -> Result<Settled> {
     let Found::Ended(told) = found else {
         return Ok(Settled::Alive);
     };
+    if is_left(&row, &told.end).await? {
+        return Ok(Settled::Left);
+    }
     announce_end(house, id, *told).await?;
     Ok(Settled::Announced)
 }
