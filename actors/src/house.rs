@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::failpoint::FailPoints;
 use crate::home::Home;
 use crate::root::Root;
+use crate::screens::Screens;
 use crate::task::actor::TaskActor;
 use crate::task::control::Control;
 use crate::task::unbegun::Unbegun;
@@ -68,6 +69,8 @@ pub struct House {
     pub live: LiveTasks,
     /// Starts that were cut off and may be asked for again.
     pub unbegun: Unbegun,
+    /// Screens that were asked for.
+    pub screens: Screens,
     /// Access tokens in use.
     pub tokens: TokenBook,
     /// Turns true once, when the node begins to end.
@@ -97,6 +100,7 @@ impl House {
             shim,
             live: LiveTasks::default(),
             unbegun: Unbegun::default(),
+            screens: Screens::default(),
             tokens: TokenBook::default(),
             stopping: watch::Sender::new(false),
             busy: Busy::default(),

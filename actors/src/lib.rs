@@ -20,6 +20,7 @@ pub mod lines;
 pub mod requests;
 pub mod resident;
 pub mod root;
+pub mod screens;
 pub mod session;
 pub mod shim;
 pub mod supervise;

@@ -59,6 +59,20 @@ pub const KEEP_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 pub const HANG_MS_DEFAULT: u64 = 120_000;
 /// Bytes of one argument or environment variable that the kernel takes (MAX_ARG_STRLEN less the NUL).
 pub const ARG_BYTES_MAX: usize = 131_071;
+/// Columns of a terminal. A screen is kept in memory, cell by cell.
+pub const TERMINAL_COLS: RangeInclusive<u16> = 1..=1000;
+/// Rows of a terminal.
+pub const TERMINAL_ROWS: RangeInclusive<u16> = 1..=500;
+/// Columns and rows of a terminal whose caller has none.
+pub const TERMINAL_SIZE_DEFAULT: (u16, u16) = (120, 40);
+/// Characters of a window's title that are shown.
+pub const TITLE_CHARS_MAX: usize = 200;
+/// Screens that a node keeps in memory.
+pub const SCREENS_MAX: usize = 64;
+/// Cells of all of them, at most 64 bytes each: 64 MiB.
+pub const SCREEN_CELLS_MAX: usize = 1024 * 1024;
+/// Bytes that one write to a task's input takes: what fits one request to its shim.
+pub const INPUT_WRITE_BYTES_MAX: usize = 64 * 1024;
 /// Tasks whose end is looked for together at a node's start.
 pub const SETTLE_AT_ONCE: usize = 64;
 /// Folders taken into a new store with one commit.
@@ -169,8 +183,16 @@ pub mod shim {
     pub const SURVIVORS_NAMED_MAX: usize = 256;
     /// Characters of a stop's reason, for the same room.
     pub const REASON_CHARS_MAX: usize = 200;
-    /// Bytes of `events.jsonl`; only the end is written beyond them.
+    /// Bytes of `events.jsonl`; only sizes of the terminal and the end are written beyond them.
     pub const EVENTS_BYTES_MAX: u64 = 64 * 1024;
+    /// Bytes of `events.jsonl` beyond which a terminal is no longer resized: some ten thousand sizes.
+    pub const EVENTS_SIZES_BYTES_MAX: u64 = 1024 * 1024;
+    /// Milliseconds from one line on input to the next.
+    pub const INPUT_NOTE_MS: u64 = 1_000;
+    /// Requests that are known again when they are repeated: more than all connections can have sent and not heard of.
+    pub const MARKS_KEPT: usize = 64;
+    /// Characters of each half of such a request's mark.
+    pub const MARK_CHARS_MAX: usize = 64;
 
     /// Bytes of the first read buffer: most tasks say little.
     pub const READ_BYTES_FIRST: usize = 8 * 1024;
@@ -232,6 +254,8 @@ pub mod shim {
     pub const OPEN_ASKS_MAX: usize = 64;
     /// Bytes of input that a task has not read yet.
     pub const INPUT_BYTES_MAX: usize = 1024 * 1024;
+    /// Bytes of a line that a terminal in line mode keeps, without its end; the kernel drops what comes behind.
+    pub const TERMINAL_LINE_BYTES_MAX: usize = 4095;
     /// Milliseconds for telling all connections of the end.
     pub const FAREWELL_MS: u64 = 500;
     /// Milliseconds for the one post of the completion.

@@ -17,6 +17,7 @@ use crate::check;
 use crate::error::{Error, Result};
 use crate::house::House;
 use crate::limits::{KEY_CHARS_MAX, REQUEST_KEPT_MS};
+use crate::task::wire::Mark;
 
 /// The table.
 pub(crate) const SCHEMA: &str = "
@@ -57,6 +58,14 @@ impl RequestKey {
             id: id.to_owned(),
             digest: Sha256::digest(&body).to_vec(),
         }))
+    }
+
+    /// What a shim knows this request by, since it does it without the store.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            id: hex(&Sha256::digest(format!("{}\n{}", self.space, self.id))),
+            body: hex(&self.digest),
+        }
     }
 
     /// What this request made, where it was kept before.
@@ -189,9 +198,12 @@ pub fn event_id(space: &str, request: &str) -> Result<EventId> {
         .chain_update(space)
         .chain_update(request)
         .finalize();
-    let mut id = String::from("r-");
-    for byte in digest.iter().take(BYTES) {
-        let _ = write!(id, "{byte:02x}");
-    }
-    Ok(id.parse()?)
+    Ok(format!("r-{}", hex(&digest[..BYTES])).parse()?)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -17,6 +17,7 @@ use rustix::process::Pid;
 
 pub mod lost;
 pub mod proc;
+pub(crate) mod terminal;
 
 pub use lost::{Descendants, kill_lost_task};
 pub use proc::{Stat, ancestors, birth_of, boot_id, pid_namespace, stat_of};
@@ -161,6 +162,8 @@ pub(crate) struct Program {
     pub(crate) cwd: CString,
     /// Soft and hard limit of open files.
     pub(crate) nofile: Option<(u64, u64)>,
+    /// Its streams are a terminal, which becomes the one that controls it.
+    pub(crate) on_terminal: bool,
 }
 
 /// Where a child failed before it became the program.
@@ -209,7 +212,7 @@ impl Waiting {
     }
 }
 
-/// Forks a child that takes these three streams, its own process group, default signals, umask 022 and a
+/// Forks a child that takes these three streams, its own process group (on a terminal its own session), default signals, umask 022 and a
 /// SIGKILL at this thread's end, and then waits for [`Waiting::release`]. Until then it has run nothing.
 ///
 /// The streams must have numbers above 2. This process must have one thread.
@@ -274,7 +277,14 @@ fn become_program(
     // SAFETY: all calls below are async-signal-safe and take numbers or pointers to memory that `words`
     // and `program` keep alive.
     unsafe {
-        libc::setpgid(0, 0);
+        if program.on_terminal {
+            // A new session has a process group of its own, and can have a terminal.
+            if libc::setsid() < 0 {
+                return (Step::Prepare, errno());
+            }
+        } else {
+            libc::setpgid(0, 0);
+        }
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
             return (Step::Prepare, errno());
         }
@@ -309,6 +319,9 @@ fn become_program(
             if libc::dup2(stream.as_raw_fd(), number) < 0 {
                 return (Step::Prepare, errno());
             }
+        }
+        if program.on_terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
+            return (Step::Prepare, errno());
         }
         if libc::chdir(program.cwd.as_ptr()) != 0 {
             return (Step::Cwd, errno());

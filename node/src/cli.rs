@@ -1,7 +1,9 @@
 //! The command line: its verbs, the variable of every option, and what happens to the result.
 
+mod attach;
 mod home;
 mod inbox;
+mod input;
 mod logs;
 mod mesh;
 mod node;
@@ -60,6 +62,18 @@ enum Verb {
     Watch(read::Watch),
     /// End a task with all its processes
     Stop(tasks::Stop),
+    /// Write to the input of a task with pipes or a terminal
+    Write(input::Write),
+    /// End the input of a task
+    CloseInput(input::CloseInput),
+    /// Put this terminal on a task's: see it and type into it
+    Attach(attach::Attach),
+    /// Show what stands on a task's terminal
+    Screen(attach::Screen),
+    /// Give a task's terminal another size
+    Resize(input::Resize),
+    /// Send one signal to every process of a task
+    Kill(input::Kill),
     /// List the tasks of this home that other sessions own, those that have ended too
     External(tasks::External),
     /// Take over a task of another session, without a restart
@@ -169,6 +183,12 @@ impl Verb {
             Verb::Logs(verb) => verb.perform(app),
             Verb::Watch(verb) => verb.perform(app),
             Verb::Stop(verb) => verb.perform(app),
+            Verb::Write(verb) => verb.perform(app),
+            Verb::CloseInput(verb) => verb.perform(app),
+            Verb::Attach(verb) => verb.perform(app),
+            Verb::Screen(verb) => verb.perform(app),
+            Verb::Resize(verb) => verb.perform(app),
+            Verb::Kill(verb) => verb.perform(app),
             Verb::External(verb) => verb.perform(app),
             Verb::Adopt(verb) => verb.perform(app),
             Verb::Inbox(verb) => verb.perform(app),

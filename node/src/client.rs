@@ -160,8 +160,11 @@ impl Client {
         input["requestId"] = crate::ids::ordered()
             .map_err(|error| Failure::io("a request id", error))?
             .into();
-        // The longest that a change takes is the stop of a tree that does not listen.
-        let takes_ms = NODE_STOP_MS.saturating_add(input["graceMs"].as_u64().unwrap_or(0));
+        // The longest that a change takes is the stop of a tree that does not listen, or a wait that it names.
+        let named = ["graceMs", "waitMs"]
+            .iter()
+            .find_map(|name| input[name].as_u64());
+        let takes_ms = NODE_STOP_MS.saturating_add(named.unwrap_or(0));
         self.call(reference, &input, Repeat::Known, Some(takes_ms))
             .await
     }

@@ -11,14 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 use weft_actors::task::control::{Closed, Control};
 use weft_actors::task::folder::Folder;
-use weft_actors::task::wire::{Ask, Lease, Receipt, StreamName};
+use weft_actors::task::wire::{Ask, Io, Lease, Receipt, StreamName};
 
-use crate::app::{App, print, print_json, say};
+use crate::app::{App, on_terminal, print, print_json, say};
 use crate::client::Client;
 use crate::exit::{self, Failure};
 use crate::render::{self, list, text};
+use crate::terminal::raw::{Raw, undo};
+use crate::terminal::size::Size;
+use crate::terminal::typing::{self, Typing};
 
 use copy::{Copier, Target};
 use signals::{Signals, Wish};
@@ -48,14 +52,16 @@ pub(crate) async fn run(
     app: &App,
     client: Client,
     input: Value,
+    io: Io,
     hang_ms: Option<u64>,
     remarks: bool,
 ) -> Result<u8, Failure> {
+    let remarks = remarks && io == Io::Batch;
     let waited = input::waits();
     if remarks && waited {
         say(input::UNREAD);
     }
-    let code = perform(app, client, input, hang_ms).await?;
+    let code = perform(app, client, input, io, hang_ms).await?;
     // The other side of a pipe may be slower than our start.
     if remarks && !waited && input::waits() {
         say(input::UNREAD);
@@ -67,6 +73,7 @@ async fn perform(
     app: &App,
     mut client: Client,
     input: Value,
+    io: Io,
     hang_ms: Option<u64>,
 ) -> Result<u8, Failure> {
     // Before the start, so that a Ctrl-C during it is not lost on a task that nobody then ends.
@@ -89,6 +96,7 @@ async fn perform(
         record: &record,
         folder: open,
         joined,
+        io,
         lost: Cell::new(0),
     };
     let end = if let Ok(control) = Control::connect(&folder).await {
@@ -129,6 +137,7 @@ struct Session<'a> {
     record: &'a Value,
     folder: Arc<Folder>,
     joined: bool,
+    io: Io,
     /// Bytes of output that never reached us.
     lost: Cell<u64>,
 }
@@ -149,6 +158,16 @@ impl Session<'_> {
                 })
                 .await;
         }
+        // A terminal's keys go through as they are, its Ctrl-C too, until this is dropped.
+        let raw = match self.io {
+            Io::Pty if on_terminal() => Raw::enter(),
+            _ => Ok(None),
+        };
+        let raw = raw.map_err(|error| Failure::io("the terminal's mode", error))?;
+        let mut resized = signal(SignalKind::window_change())
+            .map_err(|error| Failure::io("listening for signals", error))?;
+        let feed = self.feed(control);
+        tokio::pin!(feed);
         let copies = self.follow_all(control);
         tokio::pin!(copies);
         let hang = async {
@@ -173,13 +192,35 @@ impl Session<'_> {
                     }
                     pass_on(control, wish);
                 }
+                failed = &mut feed => failed?,
+                _ = resized.recv(), if raw.is_some() => {
+                    if let Some(Size { cols, rows }) = Size::of(std::io::stdin()) {
+                        pass(control, Ask::Resize { cols, rows });
+                    }
+                }
                 () = &mut hang => return Ok(End::HandedOver),
             }
         }
-        match control.closed().await {
+        let closed = control.closed().await;
+        if raw.is_some() {
+            // Whatever a program that was ended in the middle of it had switched on.
+            print(&undo(false))?;
+        }
+        match closed {
             Closed::Ended(receipt) => Ok(End::Receipt(receipt)),
             Closed::Open | Closed::Broken => self.end_on_disk(),
         }
+    }
+
+    /// Hands our standard input to a task that takes it. Comes back only with a failure: the end of the input is not the
+    /// end of the task.
+    async fn feed(&self, control: &Control) -> Result<(), Failure> {
+        if self.io != Io::Batch && !self.joined {
+            let typing =
+                Typing::of_stdin().map_err(|error| Failure::io("reading standard input", error))?;
+            typing::feed(control, typing, self.io == Io::Pty).await;
+        }
+        std::future::pending().await
     }
 
     /// Ends a task whose output nobody reads, as a shell's pipe would.
@@ -343,12 +384,18 @@ fn pass_on(control: &Control, wish: Wish) {
     let ask = match wish {
         Wish::Signal(signal) => Ask::Signal {
             signal: signal.to_owned(),
+            mark: None,
         },
         Wish::Stop => Ask::Stop {
             grace_ms: None,
             reason: None,
         },
     };
+    pass(control, ask);
+}
+
+/// Asks without waiting for the answer.
+fn pass(control: &Control, ask: Ask) {
     let control = control.clone();
     tokio::spawn(async move { control.ask(ask).await });
 }

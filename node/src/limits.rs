@@ -106,3 +106,18 @@ pub(crate) const HANG_MS_DEFAULT: u64 = 120_000;
 
 /// A node with nothing to do ends after ten minutes: long enough for a person who thinks between two commands.
 pub(crate) const IDLE_MS_DEFAULT: u64 = 600_000;
+
+/// Parts of what is typed that wait for a task to take them; each is what one read gave, at most 64 KiB.
+pub(crate) const TYPED_PARTS_MAX: usize = 16;
+
+/// Output by which a terminal may lag behind a task before it is shown the screen instead of every byte.
+pub(crate) const BEHIND_BYTES_MAX: u64 = 256 << 10;
+
+/// The pause between two such pictures while it lags behind.
+pub(crate) const REDRAW_MS: u64 = 100;
+
+/// Silence after which a person who types again is the last active one, whose size a task's terminal gets.
+pub(crate) const ACTIVE_AGAIN_MS: u64 = 1_000;
+
+/// How long a terminal that takes nothing may hold up the end of an attachment.
+pub(crate) const LEAVE_MS: u64 = 300;

@@ -24,6 +24,7 @@ mod render;
 mod serve;
 mod size;
 mod sse;
+mod terminal;
 mod watch_home;
 
 fn main() -> ExitCode {

@@ -7,10 +7,12 @@ mod mesh;
 pub(crate) mod node;
 mod residents;
 mod retention;
+mod tasks_input;
 mod tasks_look;
 mod tasks_own;
 mod tasks_read;
 mod tasks_run;
+mod tasks_screen;
 mod tasks_stop;
 mod tasks_wait;
 mod tasks_watch;
@@ -42,6 +44,10 @@ pub(crate) fn all() -> Vec<Action> {
         of::<residents::Resume>(),
         of::<residents::Tell>(),
         of::<retention::Retain>(),
+        of::<tasks_input::CloseInput>(),
+        of::<tasks_input::Resize>(),
+        of::<tasks_input::Signal>(),
+        of::<tasks_input::Write>(),
         of::<tasks_look::External>(),
         of::<tasks_look::Get>(),
         of::<tasks_look::List>(),
@@ -49,6 +55,7 @@ pub(crate) fn all() -> Vec<Action> {
         of::<tasks_own::SetLease>(),
         of::<tasks_read::Read>(),
         of::<tasks_run::Run>(),
+        of::<tasks_screen::Screen>(),
         of::<tasks_stop::Stop>(),
         of::<tasks_wait::Wait>(),
         of::<tasks_watch::Watch>(),

@@ -27,6 +27,7 @@ pub(crate) struct Capture {
     buffer: Vec<u8>,
     /// When a read last filled its buffer, while anything is larger than at the start.
     full_at: Option<u64>,
+    is_terminal: bool,
 }
 
 struct Stream {
@@ -58,11 +59,13 @@ impl Capture {
             kept: KeptFile::create(folder)?,
             buffer: vec![0; READ_BYTES_FIRST],
             full_at: None,
+            is_terminal: false,
         })
     }
 
-    /// Takes the pipes.
-    pub(crate) fn connect(&mut self, ends: Vec<(StreamName, OwnedFd)>) {
+    /// Takes the pipes, or the one end of a terminal.
+    pub(crate) fn connect(&mut self, ends: Vec<(StreamName, OwnedFd)>, is_terminal: bool) {
+        self.is_terminal = is_terminal;
         for (name, pipe) in ends {
             if let Some(stream) = self.streams.iter_mut().find(|it| it.name == name) {
                 stream.pipe = Some(pipe);
@@ -100,7 +103,12 @@ impl Capture {
             return Found::Nothing;
         };
         let wanted = buffer_bytes(stream.step);
-        match rustix::io::read(pipe, &mut self.buffer[..wanted]) {
+        let found = if self.is_terminal {
+            read_repeatedly(pipe, &mut self.buffer[..wanted])
+        } else {
+            rustix::io::read(pipe, &mut self.buffer[..wanted])
+        };
+        match found {
             Ok(0) => {
                 stream.pipe = None;
                 Found::End
@@ -115,6 +123,7 @@ impl Capture {
                 Found::Bytes
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Found::Nothing,
+            // A terminal's end of file is an error of input, told when the last holder of its other end is gone.
             Err(_) => {
                 stream.pipe = None;
                 Found::End
@@ -168,9 +177,10 @@ impl Capture {
         // The first step is a pipe's own size and needs no larger pipe.
         let next = stream.step + 1;
         let is_granted = next == 1
-            || stream.pipe.as_ref().is_some_and(|pipe| {
-                rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES_STEPS[next - 1]).is_ok()
-            });
+            || !self.is_terminal
+                && stream.pipe.as_ref().is_some_and(|pipe| {
+                    rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES_STEPS[next - 1]).is_ok()
+                });
         if !is_granted {
             stream.step_max = stream.step;
             return;
@@ -187,4 +197,18 @@ fn buffer_bytes(step: usize) -> usize {
         0 => READ_BYTES_FIRST,
         _ => PIPE_BYTES_STEPS[step - 1],
     }
+}
+
+/// Fills the buffer as far as there is something. A terminal gives at most 4 KiB at a time, and while it is read its writer
+/// goes on; a write to the file and a wait for each of them would be dear.
+fn read_repeatedly(terminal: &OwnedFd, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    let mut filled = rustix::io::read(terminal, &mut *buffer)?;
+    while filled > 0 && filled < buffer.len() {
+        match rustix::io::read(terminal, &mut buffer[filled..]) {
+            Ok(more @ 1..) => filled += more,
+            // Nothing now, or the end, which the next read tells again.
+            _ => break,
+        }
+    }
+    Ok(filled)
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::pipe::PipeFlags;
 
-use crate::limits::ARG_BYTES_MAX;
-use crate::sys::{Program, Step};
+use crate::limits::{ARG_BYTES_MAX, TERMINAL_SIZE_DEFAULT};
+use crate::sys::{self, Program, Step};
 use crate::task::wire::{Failure, Io, Launch, StreamName, Streams};
 
 /// Where a program is looked up when its environment has no `PATH`.
@@ -18,8 +18,10 @@ const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// The shim's ends of the command's streams.
 pub(crate) struct Ends {
-    /// Feeds standard input, where that is a pipe.
+    /// Feeds standard input, where that is a pipe or a terminal.
     pub(crate) input: Option<OwnedFd>,
+    /// The supervisor's end of the terminal, where there is one.
+    pub(crate) terminal: Option<OwnedFd>,
     /// What is captured.
     pub(crate) outputs: Vec<(StreamName, OwnedFd)>,
 }
@@ -41,6 +43,9 @@ impl Streams3 {
 
 /// Makes the command's streams.
 pub(crate) fn open_streams(launch: &Launch) -> io::Result<(Ends, Streams3)> {
+    if launch.io == Io::Pty {
+        return open_terminal(launch);
+    }
     let (input, feed) = open_input(launch)?;
     let mut outputs = Vec::new();
     let mut theirs = Vec::new();
@@ -59,6 +64,7 @@ pub(crate) fn open_streams(launch: &Launch) -> io::Result<(Ends, Streams3)> {
         .ok_or_else(|| io::Error::other("a task has at least one stream"))?;
     let ends = Ends {
         input: feed,
+        terminal: None,
         outputs,
     };
     Ok((
@@ -67,6 +73,30 @@ pub(crate) fn open_streams(launch: &Launch) -> io::Result<(Ends, Streams3)> {
             input,
             output,
             error,
+        },
+    ))
+}
+
+/// Columns and rows of the task's terminal at its start.
+pub(crate) fn size_of(launch: &Launch) -> (u16, u16) {
+    launch.size.unwrap_or(TERMINAL_SIZE_DEFAULT)
+}
+
+fn open_terminal(launch: &Launch) -> io::Result<(Ends, Streams3)> {
+    let (ours, theirs) = sys::terminal::open(size_of(launch))?;
+    // One open file on our side, so that this holds for its copies too.
+    set_nonblocking(&ours)?;
+    let ends = Ends {
+        input: Some(ours.try_clone()?),
+        outputs: vec![(StreamName::Output, ours.try_clone()?)],
+        terminal: Some(ours),
+    };
+    Ok((
+        ends,
+        Streams3 {
+            input: theirs.try_clone()?,
+            output: theirs,
+            error: None,
         },
     ))
 }
@@ -134,6 +164,7 @@ pub(crate) fn prepare(launch: &Launch) -> Result<Program, Failure> {
         env,
         cwd: word("cwd", launch.cwd.as_os_str())?,
         nofile: launch.nofile,
+        on_terminal: launch.io == Io::Pty,
     })
 }
 

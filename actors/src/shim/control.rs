@@ -35,6 +35,8 @@ pub(crate) enum OpenAsk {
     },
     /// The tree is gone.
     Stop { n: u64 },
+    /// So many bytes of input would be taken.
+    Room { n: u64, bytes: usize },
 }
 
 /// One peer.
@@ -113,10 +115,27 @@ impl Control {
                         false
                     }
                 },
-                OpenAsk::Stop { .. } => true,
+                OpenAsk::Stop { .. } | OpenAsk::Room { .. } => true,
             });
             for (n, size) in reached {
                 connection.answer(n, &serde_json::json!({"size": size, "ended": false}));
+            }
+        }
+    }
+
+    /// Answers every wait for room in the input that `is_ready` has an answer for.
+    pub(crate) fn answer_rooms(&mut self, is_ready: impl Fn(usize) -> bool) {
+        for connection in &mut self.connections {
+            let mut answered = Vec::new();
+            connection.asks.retain(|ask| match *ask {
+                OpenAsk::Room { n, bytes } if is_ready(bytes) => {
+                    answered.push(n);
+                    false
+                }
+                _ => true,
+            });
+            for n in answered {
+                connection.answer(n, &serde_json::json!({}));
             }
         }
     }
@@ -128,7 +147,7 @@ impl Control {
             for ask in asks {
                 match ask {
                     OpenAsk::Stop { n } => connection.answer(n, stopped),
-                    OpenAsk::Await { .. } => connection.asks.push(ask),
+                    OpenAsk::Await { .. } | OpenAsk::Room { .. } => connection.asks.push(ask),
                 }
             }
         }
@@ -235,7 +254,7 @@ impl Connection {
 
     /// Keeps a question open, if there is room for one more.
     pub(crate) fn keep_open(&mut self, ask: OpenAsk) {
-        let (OpenAsk::Await { n, .. } | OpenAsk::Stop { n }) = ask;
+        let (OpenAsk::Await { n, .. } | OpenAsk::Stop { n } | OpenAsk::Room { n, .. }) = ask;
         if self.asks.len() >= OPEN_ASKS_MAX {
             self.refuse(
                 n,

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::limits::shim::EVENTS_BYTES_MAX;
+use crate::limits::shim::{EVENTS_BYTES_MAX, EVENTS_SIZES_BYTES_MAX, INPUT_NOTE_MS};
 use crate::task::folder::{EVENTS, Folder};
 
 /// The open journal. A line that cannot be written is left out: nothing of the task depends on it.
@@ -14,6 +14,15 @@ pub(crate) struct Journal {
     file: File,
     sequence: u64,
     bytes: u64,
+    input: InputNotes,
+}
+
+/// What the lines on input say, and what the next one will.
+#[derive(Debug, Default)]
+struct InputNotes {
+    noted: u64,
+    noted_at: Option<u64>,
+    total: u64,
 }
 
 impl Journal {
@@ -22,6 +31,7 @@ impl Journal {
             file: folder.create_file(EVENTS)?,
             sequence: 0,
             bytes: 0,
+            input: InputNotes::default(),
         })
     }
 
@@ -30,6 +40,37 @@ impl Journal {
         if self.bytes < EVENTS_BYTES_MAX {
             self.note_end(at, event, data);
         }
+    }
+
+    /// Says how many bytes of input were taken in all, never which: at most one line a second, since a person's every key is
+    /// a write.
+    pub(crate) fn note_input(&mut self, at: u64, total: u64) {
+        self.input.total = total;
+        let is_due = |noted_at: u64| at.saturating_sub(noted_at) >= INPUT_NOTE_MS;
+        if self.input.noted_at.is_none_or(is_due) {
+            self.settle_input(at);
+        }
+    }
+
+    /// Says of input what was not said yet.
+    pub(crate) fn settle_input(&mut self, at: u64) {
+        let total = self.input.total;
+        let bytes = total - self.input.noted;
+        if bytes > 0 {
+            self.input.noted = total;
+            self.input.noted_at = Some(at);
+            self.note(at, "input", &json!({"bytes": bytes, "total": total}));
+        }
+    }
+
+    /// Writes the line of a new size of the terminal, or says that there is no room. The others' bound does not hold for
+    /// it, since the screen cannot be told without.
+    pub(crate) fn note_size(&mut self, at: u64, data: &Value) -> bool {
+        let has_room = self.bytes < EVENTS_SIZES_BYTES_MAX;
+        if has_room {
+            self.note_end(at, "resize", data);
+        }
+        has_room
     }
 
     /// Writes the last line, for which there is always room.

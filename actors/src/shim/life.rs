@@ -1,21 +1,20 @@
 //! The loop: whatever happens to a task comes in here, the machine decides, and this does it.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
-use base64::Engine as _;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions};
 use serde_json::json;
 
 use super::capture::{Capture, Found};
 use super::clock::{Timer, boot_ms, record_ms};
-use super::control::{Control, OpenAsk};
+use super::control::Control;
 use super::finish;
 use super::input::Input;
 use super::journal::Journal;
 use super::machine::{Effect, Machine, MainEnd};
+use super::requests::Marks;
 use super::signals;
 use super::start::pid_number;
 use super::tree::{self, Freezer};
@@ -23,8 +22,7 @@ use crate::limits::shim::{CONSUMER_ROOM_BYTES, IDLE_MS};
 use crate::sys::{self, proc::Family};
 use crate::task::folder::{Folder, Room, SOCKET};
 use crate::task::wire::{
-    Ask, Hello, Launch, Lease, Line, PROTOCOL, Receipt, Request, Running, Status, Stopped,
-    StreamName, Usage,
+    Hello, Launch, Lease, Line, PROTOCOL, Receipt, Running, Stopped, StreamName, Usage,
 };
 
 /// How long nothing must happen before memory is given back.
@@ -50,6 +48,9 @@ pub(crate) struct Shim {
     pub(crate) folder: Folder,
     pub(crate) capture: Capture,
     pub(crate) input: Input,
+    /// The supervisor's end of the terminal, where there is one.
+    pub(crate) terminal: Option<OwnedFd>,
+    pub(crate) marks: Marks,
     pub(crate) control: Control,
     pub(crate) journal: Journal,
     pub(crate) timer: Timer,
@@ -102,6 +103,8 @@ impl Shim {
             self.is_large |= self.capture.calm(now);
             self.control
                 .answer_awaits(|name| self.capture.size_of(name));
+            self.control
+                .answer_rooms(|bytes| self.input.is_ready_for(bytes));
             self.sweep();
         }
         self.finish();
@@ -244,7 +247,7 @@ impl Shim {
         }
     }
 
-    fn act(&mut self, effects: Vec<Effect>) {
+    pub(super) fn act(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
                 Effect::Terminate => {
@@ -310,94 +313,9 @@ impl Shim {
         })
     }
 
-    fn on_request(&mut self, from: usize, Request { n, ask }: Request) {
-        let answer = match ask {
-            Ask::Hold { consumes } => {
-                if consumes {
-                    self.control.connections[from].taken = Some(BTreeMap::new());
-                }
-                if !self.control.connections[from].holds {
-                    self.control.connections[from].holds = true;
-                    self.machine.on_hold();
-                }
-                Ok(json!({"lease": self.machine.lease()}))
-            }
-            Ask::Lease { to } => self.move_lease(to),
-            Ask::Stop { grace_ms, reason } => {
-                // Kept open first: the answer may come before this line is over.
-                self.control.connections[from].keep_open(OpenAsk::Stop { n });
-                let effects = self.machine.on_stop(boot_ms(), grace_ms, reason.as_deref());
-                return self.act(effects);
-            }
-            Ask::Signal { signal } => self.signal(&signal),
-            Ask::Await { stream, after } if self.capture.size_of(stream).is_some() => {
-                if let Some(taken) = &mut self.control.connections[from].taken {
-                    taken.insert(stream, after);
-                }
-                let ask = OpenAsk::Await { n, stream, after };
-                return self.control.connections[from].keep_open(ask);
-            }
-            Ask::Await { stream, .. } => Err(format!("this task has no stream {stream}")),
-            Ask::Status => Ok(json!(self.status())),
-            Ask::Write { data } => self.write(&data),
-            Ask::CloseInput => {
-                self.input.close();
-                Ok(json!({"closed": true}))
-            }
-        };
-        match answer {
-            Ok(ok) => self.control.connections[from].answer(n, &ok),
-            Err(error) => self.control.connections[from].refuse(n, &error),
-        }
-    }
-
-    fn move_lease(&mut self, to: Lease) -> Result<serde_json::Value, String> {
-        self.machine.on_lease(to)?;
-        self.journal
-            .note(record_ms(), "lease", &json!({"lease": to}));
-        Ok(json!({"lease": to}))
-    }
-
-    fn signal(&mut self, name: &str) -> Result<serde_json::Value, String> {
-        let signal = signals::parse(name).ok_or_else(|| {
-            format!("signal: {name} is none; use a name such as TERM or a number from 1 to 31")
-        })?;
-        if self.machine.is_ending() {
-            return Err("the task has ended".to_owned());
-        }
-        // Noted first: the end may be there before the call is over.
-        self.machine.on_signal_sent(signal.as_raw());
-        let denied = tree::signal_all(signal);
-        Ok(json!({"denied": denied}))
-    }
-
-    fn write(&mut self, data: &str) -> Result<serde_json::Value, String> {
-        let bytes = base64::prelude::BASE64_STANDARD
-            .decode(data)
-            .map_err(|error| format!("data: no base64: {error}"))?;
-        self.input.write(&bytes)?;
-        Ok(json!({"written": bytes.len()}))
-    }
-
-    fn status(&self) -> Status {
-        let phase = match (self.machine.is_stopping(), self.machine.is_ending()) {
-            (true, _) => "stopping",
-            (_, true) => "ending",
-            _ => "running",
-        };
-        Status {
-            phase: phase.to_owned(),
-            pid: pid_number(self.main.pid),
-            lease: self.machine.lease(),
-            holders: self.machine.holders(),
-            sizes: self.capture.sizes(),
-            last_output_at: self.last_output_at,
-            input_open: self.input.is_open(),
-        }
-    }
-
     fn finish(mut self) {
         self.capture.settle(&self.folder);
+        self.journal.settle_input(record_ms());
         let Some(mut receipt) = self.receipt() else {
             return;
         };

@@ -16,6 +16,7 @@ mod journal;
 mod life;
 mod machine;
 mod post;
+mod requests;
 mod signals;
 mod space;
 mod start;

@@ -17,11 +17,12 @@ use super::input::Input;
 use super::journal::Journal;
 use super::life::{Main, Shim};
 use super::machine::{Machine, Rules};
+use super::requests::Marks;
 use super::tree::Freezer;
 use crate::limits::shim::{LAUNCH_BYTES_MAX, RECEIPT_ROOM_BYTES, STARTED_ROOM_BYTES};
 use crate::sys::{self, Program, Waiting, proc};
 use crate::task::folder::{EVENTS, Folder, KEPT, LOCK, LOST, RECEIPT, Room, SOCKET, STARTED};
-use crate::task::wire::{Answer, Failure, Io, Launch, PROTOCOL, Started};
+use crate::task::wire::{Answer, Failure, Launch, PROTOCOL, Started};
 
 /// The signals that the loop hears instead of being ended or disturbed by them.
 const HEARD: [libc::c_int; 6] = [
@@ -73,11 +74,6 @@ fn read_launch() -> Result<Launch, Failure> {
             "the node speaks launch protocol {theirs} and this shim {PROTOCOL}; run both from one release"
         )));
     }
-    if launch.io == Io::Pty {
-        return Err(refusal(
-            "io: this release starts no terminals; use batch or pipes",
-        ));
-    }
     Ok(launch)
 }
 
@@ -114,8 +110,12 @@ fn begin(mut launch: Launch, folder: &Folder, lock: File) -> Result<Shim, Failur
         child::open_streams(&launch).map_err(|error| failure("making the streams", &error))?;
     let main = run(&launch, folder, &program, streams, &ground)?;
     drop(program);
-    ground.capture.connect(ends.outputs);
-    let data = json!({"pid": main.pid.as_raw_nonzero().get(), "lease": launch.lease});
+    let is_terminal = ends.terminal.is_some();
+    ground.capture.connect(ends.outputs, is_terminal);
+    let mut data = json!({"pid": main.pid.as_raw_nonzero().get(), "lease": launch.lease});
+    if is_terminal {
+        data["size"] = json!(child::size_of(&launch));
+    }
     ground.journal.note(main.started_at, "started", &data);
     let rules = Rules {
         lease: launch.lease,
@@ -143,7 +143,9 @@ fn begin(mut launch: Launch, folder: &Folder, lock: File) -> Result<Shim, Failur
         signals: ground.signals,
         receipt_room: ground.receipt_room,
         boot_id: ground.boot_id,
-        input: Input::new(ends.input),
+        input: Input::new(ends.input, is_terminal),
+        terminal: ends.terminal,
+        marks: Marks::default(),
         launch,
         freezer: Freezer::default(),
         survivors: Vec::new(),

@@ -14,7 +14,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use super::wire::{Ask, Hello, Line, Receipt, Request};
+use super::wire::{Ask, HAS_ENDED, Hello, Line, Receipt, Request};
 use crate::error::{Error, Result};
 use crate::limits::{CONTROL_QUEUE, FROZEN_MS, MUTE_MS};
 use crate::sys;
@@ -89,6 +89,11 @@ impl Control {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
+    /// Whether the shim told the end or is gone.
+    pub fn is_closed(&self) -> bool {
+        !matches!(*self.end.borrow(), Closed::Open)
+    }
+
     /// Waits until the shim told the end or is gone. Never [`Closed::Open`].
     pub async fn closed(&self) -> Closed {
         let mut end = self.end.clone();
@@ -116,7 +121,7 @@ pub(super) async fn hear_or_wake<T>(
 }
 
 fn gone() -> Error {
-    Error::WrongState("the task has ended".into())
+    Error::WrongState(HAS_ENDED.into())
 }
 
 type Pending = HashMap<u64, oneshot::Sender<Result<Value>>>;

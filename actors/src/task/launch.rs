@@ -249,6 +249,7 @@ fn launch_document(house: &House, plan: &Plan) -> Launch {
         nofile: house.settings.nofile,
         incarnation: spec.incarnation.clone(),
         free_floor: house.settings.free_floor,
+        size: plan.size,
     }
 }
 

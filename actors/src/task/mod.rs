@@ -14,6 +14,7 @@ pub mod plan;
 pub mod quote;
 pub mod record;
 pub mod row;
+pub mod screen;
 pub mod settle;
 pub mod unbegun;
 pub mod view;

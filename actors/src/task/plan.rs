@@ -15,12 +15,15 @@ use crate::check;
 use crate::error::{Error, Result};
 use crate::limits::{
     ARG_BYTES_MAX, GRACE_MS_DEFAULT, GRACE_MS_MAX, KEEP_BYTES_DEFAULT, KEEP_BYTES_MAX,
-    KEEP_BYTES_MIN, KEY_CHARS_MAX, LABEL_CHARS_MAX, OUTPUT_BYTES_MAX, TIMEOUT_MS_MAX,
-    TIMEOUT_MS_MIN,
+    KEEP_BYTES_MIN, KEY_CHARS_MAX, LABEL_CHARS_MAX, OUTPUT_BYTES_MAX, TERMINAL_COLS, TERMINAL_ROWS,
+    TERMINAL_SIZE_DEFAULT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
 
 /// The kind of a completion event unless the launch names another.
 pub const COMPLETION_KIND: &str = "task.completed";
+
+/// The kind of terminal that weft gives a task.
+pub const TERMINAL_KIND: &str = "xterm-256color";
 
 /// Where the end is announced.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -59,12 +62,15 @@ pub struct RunInput {
     /// record is answered at once.
     #[serde(default)]
     pub hold: Option<Hold>,
-    /// Batch unless given.
+    /// `batch`, with a closed input, unless given; `pipes` and `pty` keep it open for `tasks.write`.
     #[serde(default)]
     pub io: Option<Io>,
-    /// Merged into `output`, or split.
+    /// Merged into `output`, or split into `stdout` and `stderr`; split for pipes unless given. A terminal has one stream.
     #[serde(default)]
     pub streams: Option<Streams>,
+    /// Columns and rows of a terminal; 120 and 40 unless given. Goes with `io: "pty"`.
+    #[serde(default)]
+    pub size: Option<(u16, u16)>,
     /// A person's name for it, at most 200 characters.
     #[serde(default, alias = "description")]
     pub label: Option<String>,
@@ -164,6 +170,8 @@ pub struct Plan {
     pub env: Vec<(OsString, OsString)>,
     /// Merged or split.
     pub streams: Streams,
+    /// Columns and rows of its terminal, where it has one.
+    pub size: Option<(u16, u16)>,
     /// Bytes for the standard input.
     pub stdin: Option<Vec<u8>>,
 }
@@ -181,13 +189,8 @@ pub fn plan(input: &RunInput, around: Surroundings<'_>) -> Result<Plan> {
     let (program, command) = program(input, &around)?;
     check_numbers(input)?;
     let io = input.io.unwrap_or(Io::Batch);
-    if io != Io::Batch {
-        return Err(Error::invalid(
-            "io",
-            "only batch tasks run in this version; pipes and pty come with the next",
-        ));
-    }
-    let streams = input.streams.unwrap_or(Streams::Merged);
+    let streams = streams(input, io)?;
+    let size = size(input, io)?;
     let notify = notify(input, lease, &around.grant_id)?;
     let cwd = match &input.cwd {
         Some(cwd) if !cwd.starts_with('/') => {
@@ -199,7 +202,7 @@ pub fn plan(input: &RunInput, around: Surroundings<'_>) -> Result<Plan> {
         Some(cwd) => cwd.clone(),
         None => text_path("cwd", around.project)?,
     };
-    let env = environment(input, &around)?;
+    let env = environment(input, io, &around)?;
     let spec = Spec {
         id: around.id,
         by: around.by,
@@ -239,8 +242,33 @@ pub fn plan(input: &RunInput, around: Surroundings<'_>) -> Result<Plan> {
         script: program.script,
         env,
         streams,
+        size,
         stdin: around.stdin,
     })
+}
+
+fn streams(input: &RunInput, io: Io) -> Result<Streams> {
+    match (io, input.streams) {
+        (Io::Pty, Some(Streams::Split)) => Err(Error::invalid(
+            "streams",
+            "a terminal has one stream, output; use pipes to keep stdout and stderr apart",
+        )),
+        (_, Some(streams)) => Ok(streams),
+        (Io::Pipes, None) => Ok(Streams::Split),
+        (Io::Batch | Io::Pty, None) => Ok(Streams::Merged),
+    }
+}
+
+fn size(input: &RunInput, io: Io) -> Result<Option<(u16, u16)>> {
+    let Some((cols, rows)) = input.size else {
+        return Ok((io == Io::Pty).then_some(TERMINAL_SIZE_DEFAULT));
+    };
+    if io != Io::Pty {
+        return Err(Error::invalid("size", "goes with io pty only"));
+    }
+    check::within("size[0]", Some(cols), TERMINAL_COLS)?;
+    check::within("size[1]", Some(rows), TERMINAL_ROWS)?;
+    Ok(Some((cols, rows)))
 }
 
 struct Program {
@@ -360,7 +388,11 @@ fn notify(input: &RunInput, lease: Lease, grant_id: &str) -> Result<Option<Notif
     }))
 }
 
-fn environment(input: &RunInput, around: &Surroundings<'_>) -> Result<Vec<(OsString, OsString)>> {
+fn environment(
+    input: &RunInput,
+    io: Io,
+    around: &Surroundings<'_>,
+) -> Result<Vec<(OsString, OsString)>> {
     let mut env = std::collections::BTreeMap::new();
     if input.env_base.unwrap_or(EnvBase::Default) == EnvBase::Default {
         env.extend(around.base_env.iter().cloned());
@@ -373,6 +405,11 @@ fn environment(input: &RunInput, around: &Surroundings<'_>) -> Result<Vec<(OsStr
             ));
         }
         env.insert(name.clone(), value.clone());
+    }
+    if io == Io::Pty {
+        // Whoever looks at it, by whatever terminal, sees what this one was told.
+        env.entry("TERM".into())
+            .or_insert_with(|| TERMINAL_KIND.into());
     }
     env.insert("WEFT_HOME".into(), text_path("home", around.home)?);
     env.insert("WEFT_TASK_ID".into(), around.id.clone());

@@ -33,6 +33,19 @@ impl State {
     pub fn is_final(self) -> bool {
         !matches!(self, State::Starting | State::Running)
     }
+
+    /// The name as it stands in records.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Running => "running",
+            State::Exited => EndState::Exited.as_str(),
+            State::Failed => EndState::Failed.as_str(),
+            State::Killed => EndState::Killed.as_str(),
+            State::TimedOut => EndState::TimedOut.as_str(),
+            State::Lost => "lost",
+        }
+    }
 }
 
 impl From<EndState> for State {

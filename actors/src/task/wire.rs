@@ -17,6 +17,12 @@ mod words;
 /// The launch protocol that this release speaks, and the `hello` of its control socket.
 pub const PROTOCOL: u32 = 1;
 
+/// What a shim's refusal of input begins with where it would be taken later.
+pub const INPUT_IS_FULL: &str = "the task has not read its input";
+
+/// A shim's refusal of what comes too late.
+pub const HAS_ENDED: &str = "the task has ended";
+
 /// Who keeps a task alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -179,6 +185,9 @@ pub struct Launch {
     pub incarnation: String,
     /// Bytes that must stay free on the file system of the home.
     pub free_floor: u64,
+    /// Columns and rows of a terminal at its start.
+    #[serde(default)]
+    pub size: Option<(u16, u16)>,
 }
 
 impl fmt::Debug for Launch {
@@ -363,6 +372,9 @@ pub enum Ask {
     Signal {
         /// A name, with or without `SIG`.
         signal: String,
+        /// Asked twice by the same mark it is sent once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mark: Option<Mark>,
     },
     /// Answered once, when the stream has more than `after` bytes or the task has ended.
     Await {
@@ -373,13 +385,38 @@ pub enum Ask {
     },
     /// What is going on.
     Status,
-    /// Bytes for the standard input of a task with pipes, in base64.
+    /// Bytes for the standard input of a task with pipes or a terminal, in base64. All are taken or none.
     Write {
         /// The bytes.
         data: String,
+        /// Asked twice by the same mark they are written once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mark: Option<Mark>,
+    },
+    /// Answered once, when so many bytes of input would be taken, or none will be any more.
+    Room {
+        /// The bytes.
+        bytes: usize,
     },
     /// End of file for that standard input, after what was written.
     CloseInput,
+    /// Gives the terminal another size.
+    Resize {
+        /// Columns.
+        cols: u16,
+        /// Rows.
+        rows: u16,
+    },
+}
+
+/// What a repeated request is known by. A node may die between asking a shim and telling its caller, who then asks the next
+/// node: only the shim, which outlives both, can know that it is the same request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Names the request.
+    pub id: String,
+    /// Names what it asked for: the same `id` with another body is another's.
+    pub body: String,
 }
 
 /// One line from a shim.

@@ -86,6 +86,7 @@ impl Home {
             nofile: None,
             incarnation: "i-1".into(),
             free_floor: 0,
+            size: None,
         }
     }
 

@@ -9,9 +9,12 @@ use weft_actors::limits::{
     GRACE_MS_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
 
+use weft_actors::task::wire::Io;
+
 use crate::app::{App, block_on, print_json, say};
 use crate::duration::{self, parse_ms};
 use crate::exit::{self, Failure};
+use crate::terminal::{self, size::Size};
 use crate::{config, foreground, render, size};
 
 /// Options of `run`.
@@ -21,7 +24,7 @@ use crate::{config, foreground, render, size};
     reason = "each is a switch of the command line"
 )]
 #[command(
-    after_help = "Examples:\n  weft run -- cargo build --release\n  weft run --durable --notify builds --label 'Nightly build' -- make all\n  weft run --background --timeout 10m -c 'sleep 5; echo done'\n  weft run -c 'sort < names.txt' > sorted.txt 2> errors.txt\n\nThe command's standard input is closed: what stands on that of weft is not read."
+    after_help = "Examples:\n  weft run -- cargo build --release\n  weft run --durable --notify builds --label 'Nightly build' -- make all\n  weft run --background --timeout 10m -c 'sleep 5; echo done'\n  weft run -c 'sort < names.txt' > sorted.txt 2> errors.txt\n  weft run --durable --pty -- bash      then weft attach, write, screen\n\nThe command's standard input is closed unless --io pipes or --pty keeps it open: then what stands on that of weft goes to it, and on a terminal --pty passes the terminal through."
 )]
 pub(super) struct Run {
     /// Return at once; the task ends with its owner session
@@ -54,6 +57,15 @@ pub(super) struct Run {
     /// At most one unfinished task of this name in the home; a second run joins it
     #[arg(long, value_name = "NAME")]
     key: Option<String>,
+    /// How its standard streams are connected: a closed input, pipes, or a terminal
+    #[arg(long, value_name = "KIND", value_parser = ["batch", "pipes", "pty"], conflicts_with = "pty")]
+    io: Option<String>,
+    /// Give it a terminal: the same as --io pty
+    #[arg(long)]
+    pty: bool,
+    /// The size of its terminal; that of this one, else 120x40
+    #[arg(long, value_name = "COLSxROWS", value_parser = terminal::size::parse)]
+    size: Option<Size>,
     /// Keep stdout and stderr apart
     #[arg(long, conflicts_with = "merged")]
     split: bool,
@@ -103,7 +115,15 @@ impl Run {
                 Ok(exit::DONE)
             });
         }
-        block_on(foreground::run(app, client, input, self.hang, !self.quiet))
+        let io = self.io();
+        block_on(foreground::run(
+            app,
+            client,
+            input,
+            io,
+            self.hang,
+            !self.quiet,
+        ))
     }
 
     /// The record of a task that runs on. One that has ended already says so.
@@ -139,6 +159,8 @@ impl Run {
             ("envBase", Some("none".into())),
             ("lease", Some(lease.into())),
             ("hold", (lease == "foreground").then(|| "caller".into())),
+            ("io", (self.io() != Io::Batch).then(|| json!(self.io()))),
+            ("size", self.terminal_size().map(|size| json!(size.pair()))),
             ("streams", streams.map(Into::into)),
             ("label", self.label.clone().map(Into::into)),
             ("timeoutMs", self.timeout.map(Into::into)),
@@ -155,6 +177,22 @@ impl Run {
             ("keepBytes", self.keep.map(Into::into)),
             ("key", self.key.clone().map(Into::into)),
         ]))
+    }
+
+    fn io(&self) -> Io {
+        match self.io.as_deref() {
+            Some("pipes") => Io::Pipes,
+            Some("pty") => Io::Pty,
+            _ if self.pty => Io::Pty,
+            _ => Io::Batch,
+        }
+    }
+
+    /// The size of its terminal: as given, else that of a terminal of ours.
+    fn terminal_size(&self) -> Option<Size> {
+        let ours = || Size::of(std::io::stdin()).or_else(|| Size::of(std::io::stdout()));
+        self.size
+            .or_else(|| (self.io() == Io::Pty).then(ours).flatten())
     }
 
     fn what(&self) -> Result<(&'static str, Value), Failure> {
@@ -179,6 +217,8 @@ impl Run {
         match (self.split, self.merged) {
             (true, _) => Some("split"),
             (_, true) => Some("merged"),
+            // A terminal has one stream.
+            _ if self.io() == Io::Pty => None,
             // `a | b` and `2>x` must work, and one terminal or file should see the true order.
             _ if foreground => Some(if foreground::outputs_are_one() {
                 "merged"
@@ -196,6 +236,10 @@ impl Run {
                 "these variables are no UTF-8 and are not handed over: {}",
                 dropped.join(" ")
             ));
+        }
+        if self.io() == Io::Pty {
+            // Of the task's terminal the node knows the kind; ours may be another.
+            environment.remove("TERM");
         }
         for pair in &self.env {
             let pair = text("--env", pair)?;

@@ -7,7 +7,7 @@ use rustix::fs::{FileType, fstat, tell};
 use rustix::io::ioctl_fionread;
 
 /// What a person is told.
-pub(super) const UNREAD: &str = "the command's input is closed in this version, and what stands on standard input is not read; name it in the line instead: weft run -c 'COMMAND < FILE'";
+pub(super) const UNREAD: &str = "the command's input is closed, and what stands on standard input is not read; --io pipes hands it over, as does naming it in the line: weft run -c 'COMMAND < FILE'";
 
 /// Whether bytes wait on our standard input.
 pub(super) fn waits() -> bool {

@@ -24,6 +24,7 @@ fn launch() -> Launch {
         nofile: None,
         incarnation: "i".into(),
         free_floor: 0,
+        size: None,
     }
 }
 
