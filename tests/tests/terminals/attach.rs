@@ -130,9 +130,10 @@ fn the_terminal_is_as_it_was_whatever_ends_the_attachment() {
 fn a_window_that_is_closed_takes_its_attachment_with_it_and_not_the_task() {
     let stage = Stage::new();
     let client = stage.client();
+    // The test's own terminal types an end of file when it is closed, which a window does not.
     let id = on_terminal(
         &client,
-        "echo ready; while read -r line; do echo \"got <$line>\"; done",
+        "stty eof '^-'; echo ready; while read -r line; do echo \"got <$line>\"; done",
     );
     let person = Person::attaches(&stage, &id, (80, 24));
     person.sees("ready");
