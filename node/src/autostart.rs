@@ -2,16 +2,19 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 use weft_actors::home::Home;
 
 use crate::http::SocketPath;
-use crate::limits::INPUT_BYTES_MAX;
+use crate::limits::{INPUT_BYTES_MAX, START_MS};
 
 /// How a node is started.
 #[derive(Debug, Clone)]
@@ -78,6 +81,13 @@ impl Starter {
             .map_err(|error| format!("{}: {error}", self.program.display()))?;
         let mut first = String::new();
         if let Some(out) = child.stdout.take() {
+            if !says_something(&out) {
+                return Err(format!(
+                    "a started node, process {}, says nothing for {} s; look at it, and end it with kill -9",
+                    child.id(),
+                    START_MS / 1000
+                ));
+            }
             // A line that does not come is an end of file: the node died or let go of its output.
             let _ = BufReader::new(out.take(INPUT_BYTES_MAX)).read_line(&mut first);
         }
@@ -97,6 +107,21 @@ impl Starter {
         } else {
             words
         })
+    }
+}
+
+/// Whether a starting node comes up, or ends, in time.
+fn says_something(out: &impl AsFd) -> bool {
+    let until = Instant::now() + Duration::from_millis(START_MS);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok();
+        match poll(&mut [PollFd::new(out, PollFlags::IN)], timeout.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            // Where it cannot be watched it is read, which waits as well.
+            Ok(count) => return count > 0,
+            Err(_) => return true,
+        }
     }
 }
 

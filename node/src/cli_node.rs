@@ -4,6 +4,7 @@ use std::fs::{DirBuilder, File};
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -83,7 +84,7 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
             .or(serve_options.settings.log_format.as_deref())
             == Some("json"),
     );
-    runtime()?.block_on(serve(home, serve_options))?;
+    run_to_end(|| runtime()?.block_on(serve(home, serve_options)))?;
     Ok(exit::DONE)
 }
 
@@ -132,11 +133,28 @@ fn take_home(home: &Home) -> Result<File, Failure> {
 }
 
 /// Actors live on this thread; connections and streams are served by the runtime's workers.
+/// Runs the node. One whose own thread panics serves nobody any more: it must not wait, with the home's lock in hand, for what the
+/// panic has left.
+fn run_to_end(serve: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|_panic| {
+        // The panic itself has told why.
+        std::process::exit(exit::WEFT_FAILED.into())
+    })
+}
+
 fn runtime() -> Result<actix::SystemRunner, Failure> {
+    // Where the system gives the runtime its first thread and not the next, tokio panics, and on its way out waits for the first for
+    // ever, with the home's lock in hand.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        std::process::exit(exit::WEFT_FAILED.into());
+    }));
     let workers = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .build()
-        .map_err(|error| Failure::io("the runtime", error))?;
+        .build();
+    drop(std::panic::take_hook());
+    let workers = workers.map_err(|error| Failure::io("the runtime", error))?;
     Ok(actix::System::with_tokio_rt(|| workers))
 }
 

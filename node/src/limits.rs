@@ -121,3 +121,6 @@ pub(crate) const ACTIVE_AGAIN_MS: u64 = 1_000;
 
 /// How long a terminal that takes nothing may hold up the end of an attachment.
 pub(crate) const LEAVE_MS: u64 = 300;
+
+/// Milliseconds a started node has to open its doors. A damaged or very large store takes some seconds on a slow disk.
+pub(crate) const START_MS: u64 = 60_000;

@@ -57,6 +57,18 @@ pub fn running(words: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Living processes of a user, by his number.
+pub fn of_user(user: u32) -> Vec<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    all()
+        .into_iter()
+        .filter(|pid| is_alive(*pid))
+        .filter(|pid| {
+            std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|about| about.uid() == user)
+        })
+        .collect()
+}
+
 /// A process's state letter.
 pub fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
