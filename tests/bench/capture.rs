@@ -11,14 +11,15 @@ use crate::report::Report;
 const MIB: f64 = 1024.0;
 const ROUNDS: usize = 3;
 /// The word by which this program is the job.
-pub(crate) const PRINT: &str = "print-a-gib";
+pub(crate) const PRINT: &str = "print-mib";
 
-/// Prints 1 GiB of lines of 100 bytes in writes of about 64 KiB, from memory: what the job itself does must not be what is
+/// Prints so many MiB, 1024 unless the word after says another number, of lines of 100 bytes in writes of about 64 KiB, from memory: what the job itself does must not be what is
 /// measured.
 pub(crate) fn print() {
     let line = [b"0123456789".repeat(10)[..99].to_vec(), b"\n".to_vec()].concat();
     let block = line.repeat(655);
-    let mut left = 1 << 30;
+    let mib = std::env::args().nth(2).and_then(|mib| mib.parse().ok());
+    let mut left = mib.unwrap_or(1024_usize) << 20;
     let mut out = std::io::stdout().lock();
     while left > 0 {
         let piece = block.len().min(left);
@@ -84,7 +85,7 @@ fn shell(line: &str) -> f64 {
     begin.elapsed().as_secs_f64()
 }
 
-fn median(samples: &mut [f64]) -> f64 {
+pub(crate) fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
     samples[samples.len() / 2]
 }

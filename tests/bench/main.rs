@@ -17,12 +17,13 @@ mod publish;
 mod raw;
 mod report;
 mod starts;
+mod terminals;
 
 use report::Report;
 
 type Section = (&'static str, fn(&mut Report));
 
-const SECTIONS: [Section; 7] = [
+const SECTIONS: [Section; 8] = [
     ("raw", raw::run),
     // First what makes many small files: a file system that has just lost thousands of them makes new ones slowly.
     ("starts", starts::run),
@@ -30,6 +31,7 @@ const SECTIONS: [Section; 7] = [
     ("publish", publish::run),
     ("http", http::run),
     ("capture", capture::run),
+    ("terminals", terminals::run),
     ("memory", memory::run),
 ];
 

@@ -131,7 +131,7 @@ fn rss_kib(pid: u32) -> f64 {
     field(&format!("/proc/{pid}/status"), "VmRSS:")
 }
 
-fn pss_kib(pid: u32) -> f64 {
+pub(crate) fn pss_kib(pid: u32) -> f64 {
     field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 
