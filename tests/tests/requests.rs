@@ -10,7 +10,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use weft_tests::tasks::{durable, ended, inbox, record, start, unread_end};
 use weft_tests::{Stage, eventually};
 
@@ -90,6 +90,26 @@ fn a_key_has_one_unfinished_task() {
     let third = run("exit 0");
     assert_eq!(third["joined"], false);
     assert_ne!(third["id"], first["id"]);
+    // What is asked for beside the command is there, or is refused.
+    let key = |more: Value| {
+        let mut input = json!({"line": "sleep 100", "key": "told"});
+        input
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        client.call("tasks.run", input)
+    };
+    let session = json!({"lease": "session"});
+    let first = key(session.clone()).ok("a task of the session");
+    assert_eq!(key(session).ok("joined")["id"], first["id"]);
+    for more in [
+        json!({"lease": "durable"}),
+        json!({"lease": "durable", "notify": {"topic": "t"}}),
+    ] {
+        let refused = key(more);
+        assert_eq!(refused.slug(), "wrong-state", "{}", refused.text);
+        assert!(refused.text.contains(first["id"].as_str().unwrap()));
+    }
     let reserved = client.call("tasks.run", json!({"line": "true", "key": "resident:x"}));
     assert!(
         reserved.status == 422 && reserved.text.contains("key"),

@@ -63,6 +63,7 @@ pub async fn commit(house: &House, plan: &Plan, request: Option<RequestKey>) -> 
             if let Some(key) = &row.key
                 && let Some(held) = row::by_key(tx.sql(), key)?
             {
+                joins(&row, &held)?;
                 return Ok(Committed::Joined(Box::new(held)));
             }
             if let Some(grant) = &grant {
@@ -75,6 +76,27 @@ pub async fn commit(house: &House, plan: &Plan, request: Option<RequestKey>) -> 
             Ok(Committed::New)
         })
         .await
+}
+
+/// Whoever joins a task gets what he asked for of its end, or is told that he does not.
+fn joins(wanted: &TaskRow, held: &TaskRow) -> Result<()> {
+    let place = |row: &TaskRow| {
+        let notify = row.spec.notify.as_ref()?;
+        Some((notify.topic.clone(), notify.kind.clone()))
+    };
+    let lacks = match (place(wanted), place(held)) {
+        (Some((topic, kind)), known) if known != Some((topic.clone(), kind.clone())) => {
+            format!("its end is not told on {topic} as {kind}")
+        }
+        _ if wanted.lease == Lease::Durable && held.lease != Lease::Durable => {
+            "it is not durable".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::WrongState(format!(
+        "task {} runs under this key already, and {lacks}; wait for it, stop it, or take another key",
+        held.spec.id
+    )))
 }
 
 fn new_grant(house: &House, row: &TaskRow) -> Result<NewGrant> {
