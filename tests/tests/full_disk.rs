@@ -238,6 +238,13 @@ fn an_end_on_a_full_disk_is_announced_when_there_is_space() {
             .is_empty()
             .then_some(())
     });
+    // Whoever waits for the end hears of it, though nobody can be told for good.
+    let task = tasks::ended(&client, &id);
+    assert_eq!(
+        (&task["state"], &task["exitCode"]),
+        (&json!("failed"), &json!(5))
+    );
+    assert_eq!(stage.run(["wait", &id]).code, 5);
     std::fs::remove_file(filler).unwrap();
     let event = eventually("the end is announced", || stage.events(&["ends"]).pop());
     assert_eq!(

@@ -90,6 +90,7 @@ impl TaskActor {
                         Ok(Settled::Announced | Settled::Left | Settled::Gone) => Input::Settled,
                         Err(error) => {
                             warn!(task = %id, %error, "the end could not be announced yet; it is tried again");
+                            house.unannounced.notify_waiters();
                             Input::SettleFailed
                         }
                     };
