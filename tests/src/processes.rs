@@ -57,6 +57,17 @@ pub fn running(words: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Whether a process was started with exactly these words.
+pub fn with_words(pid: u32, words: &[&str]) -> bool {
+    std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+        let wanted: Vec<u8> = words
+            .iter()
+            .flat_map(|word| [word.as_bytes(), b"\0"].concat())
+            .collect();
+        line == wanted
+    })
+}
+
 /// Living processes of a user, by his number.
 pub fn of_user(user: u32) -> Vec<u32> {
     use std::os::unix::fs::MetadataExt as _;

@@ -130,6 +130,28 @@ fn a_lost_task_is_announced_without_a_code() {
 }
 
 #[test]
+fn what_cannot_be_told_from_others_is_not_said_to_have_ended() {
+    let stage = Stage::new();
+    let _node = stage.node(&[]);
+    let client = stage.client();
+    let line = "env -i setsid sleep 97.47 & sleep 97.32";
+    let id = durable(&client, line, TOPIC);
+    let orphan = eventually("the descendant runs", || {
+        processes::running("sleep 97.47")
+            .into_iter()
+            .find(|pid| processes::with_words(*pid, &["sleep", "97.47"]))
+    });
+    processes::kill(shim(&client, &id).unwrap());
+    let task = weft_tests::tasks::unread_end(&client, &id);
+    assert_eq!(
+        (&task["state"], &task["descendants"]),
+        (&json!("lost"), &json!("unknown"))
+    );
+    assert!(processes::is_alive(orphan));
+    processes::kill(orphan);
+}
+
+#[test]
 fn whoever_waits_is_told_once() {
     let stage = Stage::new();
     let _node = stage.node(&[]);

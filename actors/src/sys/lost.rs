@@ -13,9 +13,9 @@ use crate::task::wire::Started;
 /// What became of a lost task's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descendants {
-    /// Whatever could be proved to be the task's has ended.
+    /// Whatever could be proved to be the task's has ended, and nothing lives that might be its.
     Ended,
-    /// Some may live: they are out of sight, or would not end.
+    /// Some may live: they are out of sight, would not end, or cannot be told from others.
     Unknown,
 }
 
@@ -47,7 +47,11 @@ pub fn kill_lost_task(task_id: &str, started: &Started) -> io::Result<Descendant
     for _ in 0..LOST_ROUNDS_MAX {
         let remains = find(task_id, started, namespace);
         if remains.is_empty() {
-            return Ok(Descendants::Ended);
+            return Ok(if may_have_left_orphans(started) {
+                Descendants::Unknown
+            } else {
+                Descendants::Ended
+            });
         }
         // All are signalled before one is waited for: a parent that lives might start more.
         let sent: Vec<_> = remains
@@ -91,6 +95,43 @@ fn find(task_id: &str, started: &Started, namespace: u64) -> Vec<OwnedFd> {
         }
     }
     remains
+}
+
+/// Whether an orphan lives that may be the task's though nothing proves it: born after it, of the same user, without any task's id
+/// in its environment, as after `env -i`. What lost its parent is a child of the first process, or of a service manager.
+fn may_have_left_orphans(started: &Started) -> bool {
+    let own_user = user_of(std::process::id());
+    proc::all_pids().into_iter().any(|pid| {
+        let Some(stat) = proc::stat_of(pid) else {
+            return false;
+        };
+        pid != std::process::id()
+            && !stat.is_ended()
+            && stat.birth >= started.birth
+            && (stat.parent == 1 || is_service_manager(stat.parent))
+            && user_of(pid) == own_user
+            && !is_some_task_s(pid)
+            && !proc::is_weft(pid)
+    })
+}
+
+fn is_service_manager(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "systemd")
+}
+
+fn is_some_task_s(pid: u32) -> bool {
+    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
+        environment
+            .split(|byte| *byte == 0)
+            .any(|it| it.starts_with(b"WEFT_TASK_ID="))
+    })
+}
+
+fn user_of(pid: u32) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(format!("/proc/{pid}"))
+        .ok()
+        .map(|about| about.uid())
 }
 
 /// Where the kernel gives no number of its own, birth has to be proof enough.
