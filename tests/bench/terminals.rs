@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use serde_json::{Value, json};
+use weft_tests::http::Kept;
 use weft_tests::{Client, Stage, processes};
 
 use crate::capture::{PRINT, median};
@@ -43,29 +44,37 @@ fn stop(client: &Client, id: &str) {
         .ok("tasks.stop");
 }
 
-/// From the request that writes a line to the answer that holds it again.
+/// From the request that writes a line to the answer that holds it again, over one connection.
 fn round_trips(client: &Client, id: &str, stream: &str) -> Vec<Duration> {
-    let mut offset = 0;
-    let mut trip = |n: usize| {
-        let line = format!("word {n}\n");
-        let begin = Instant::now();
-        client
-            .call("tasks.write", json!({"id": id, "text": line}))
-            .ok("tasks.write");
-        let mut seen = String::new();
-        while !seen.contains('\n') {
-            let page = client
-                .call(
-                    "tasks.read",
-                    json!({"id": id, "stream": stream, "offset": offset, "waitMs": 10_000}),
-                )
-                .ok("tasks.read");
-            offset = page["next"].as_u64().expect("a cursor");
-            seen.push_str(page["text"].as_str().expect("text"));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let mut kept = client.keep().await.expect("a connection");
+        let mut offset = 0;
+        let mut samples = Vec::new();
+        for n in 0..WORDS {
+            let begin = Instant::now();
+            let line = format!("word {n}\n");
+            call(&mut kept, "tasks.write", &json!({"id": id, "text": line})).await;
+            let mut seen = String::new();
+            while !seen.contains('\n') {
+                let input = json!({"id": id, "stream": stream, "offset": offset, "waitMs": 10_000});
+                let page = call(&mut kept, "tasks.read", &input).await;
+                offset = page["next"].as_u64().expect("a cursor");
+                seen.push_str(page["text"].as_str().expect("text"));
+            }
+            samples.push(begin.elapsed());
         }
-        begin.elapsed()
-    };
-    (0..WORDS).map(&mut trip).collect()
+        samples
+    })
+}
+
+async fn call(kept: &mut Kept, action: &str, input: &Value) -> Value {
+    let path = format!("/v1/call/{action}");
+    let answer = kept.send("POST", &path, Some(input.to_string())).await;
+    answer.expect("an answer").ok(action)
 }
 
 fn flood(report: &mut Report, client: &Client) {
