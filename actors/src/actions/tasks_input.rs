@@ -99,9 +99,13 @@ impl Verb for Write {
         loop {
             match task.ask(ask.clone()).await {
                 Err(Error::WrongState(reason)) if reason.starts_with(INPUT_IS_FULL) => {
-                    let room = task.control.ask(Ask::Room { bytes: bytes.len() });
+                    // For the largest write, so that all who wait ask the same.
+                    let room = task.control.ask_together(Ask::Room {
+                        bytes: INPUT_WRITE_BYTES_MAX,
+                    });
                     let room = ctx.house.unless_stopping(timeout_at(deadline, room));
-                    if room.await?.is_err() {
+                    // A task that has ended says so when it is asked again.
+                    if room.await? != Ok(true) && !task.control.is_closed() {
                         return Err(Error::TooMany(format!("task {}: {reason}", task.id)));
                     }
                 }

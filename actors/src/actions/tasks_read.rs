@@ -263,7 +263,7 @@ async fn control(house: &House, id: &str) -> Option<Control> {
 /// Ends when the stream of a living task has more than `after` bytes; never for one without a shim, whose end is told otherwise.
 pub(crate) async fn more_output(house: &House, id: &str, stream: StreamName, after: u64) {
     if let Some(control) = control(house, id).await
-        && control.ask(Ask::Await { stream, after }).await.is_ok()
+        && control.ask_together(Ask::Await { stream, after }).await
     {
         return;
     }

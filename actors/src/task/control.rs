@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -22,10 +22,30 @@ use crate::sys;
 /// A handle on a connection. Cloning shares the connection; it closes when the last clone and nothing else holds it.
 #[derive(Clone)]
 pub struct Control {
-    asks: mpsc::Sender<(Ask, oneshot::Sender<Result<Value>>)>,
+    asks: mpsc::Sender<(Ask, Reply)>,
+    together: Together,
     end: watch::Receiver<Closed>,
     hello: Arc<Hello>,
     shim_pid: u32,
+}
+
+/// Questions that are open for everybody who asks them, with what became of each: whether it was answered or refused.
+type Together = Arc<Mutex<Vec<(Ask, watch::Receiver<Option<bool>>)>>>;
+
+/// Who hears an answer.
+enum Reply {
+    One(oneshot::Sender<Result<Value>>),
+    All(watch::Sender<Option<bool>>),
+}
+
+impl Reply {
+    /// Whoever no longer listens need not be told.
+    fn give(self, answer: Result<Value>) {
+        match self {
+            Reply::One(one) => drop(one.send(answer)),
+            Reply::All(all) => drop(all.send_replace(Some(answer.is_ok()))),
+        }
+    }
 }
 
 /// How far a connection is.
@@ -66,6 +86,7 @@ impl Control {
         tokio::spawn(converse(read, write, asked, closed));
         Ok(Control {
             asks,
+            together: Together::default(),
             end,
             hello: Arc::new(hello),
             shim_pid,
@@ -85,8 +106,39 @@ impl Control {
     /// Asks, and waits for the answer. [`Error::WrongState`] when the task ended meanwhile.
     pub async fn ask(&self, ask: Ask) -> Result<Value> {
         let (reply, answer) = oneshot::channel();
-        self.asks.send((ask, reply)).await.map_err(|_| gone())?;
+        let ask = (ask, Reply::One(reply));
+        self.asks.send(ask).await.map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Asks what stays open until something happens, and says whether that happened: not where the shim refused, or is gone.
+    ///
+    /// A question outlives those who gave up on it, and a shim keeps few of them open. So it is asked once for all who ask it.
+    pub async fn ask_together(&self, ask: Ask) -> bool {
+        // Room first: nothing is waited for under the lock.
+        let Ok(room) = self.asks.reserve().await else {
+            return false;
+        };
+        let mut answered = self.join(ask, room);
+        let told = answered.wait_for(Option::is_some).await;
+        told.is_ok_and(|told| *told == Some(true))
+    }
+
+    /// The answer to a question that is open already, else the question in this room of the queue.
+    fn join(
+        &self,
+        ask: Ask,
+        room: mpsc::Permit<'_, (Ask, Reply)>,
+    ) -> watch::Receiver<Option<bool>> {
+        let mut open = self.together.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, answered)| answered.borrow().is_none() && answered.has_changed().is_ok());
+        if let Some((_, answered)) = open.iter().find(|(asked, _)| *asked == ask) {
+            return answered.clone();
+        }
+        let (all, answered) = watch::channel(None);
+        open.push((ask.clone(), answered.clone()));
+        room.send((ask, Reply::All(all)));
+        answered
     }
 
     /// Whether the shim told the end or is gone.
@@ -124,13 +176,13 @@ fn gone() -> Error {
     Error::WrongState(HAS_ENDED.into())
 }
 
-type Pending = HashMap<u64, oneshot::Sender<Result<Value>>>;
+type Pending = HashMap<u64, Reply>;
 
 /// Writes what is asked and hands out what is answered, until one side is gone.
 async fn converse(
     read: BufReader<OwnedReadHalf>,
     mut write: OwnedWriteHalf,
-    mut asked: mpsc::Receiver<(Ask, oneshot::Sender<Result<Value>>)>,
+    mut asked: mpsc::Receiver<(Ask, Reply)>,
     closed: watch::Sender<Closed>,
 ) {
     let mut pending = Pending::new();
@@ -164,12 +216,12 @@ fn hear(line: &str, pending: &mut Pending) -> Option<Arc<Receipt>> {
         Ok(Line::Ended { ended }) => return Some(Arc::new(*ended)),
         Ok(Line::Ok { n, ok }) => {
             if let Some(reply) = pending.remove(&n) {
-                let _ = reply.send(Ok(ok));
+                reply.give(Ok(ok));
             }
         }
         Ok(Line::Error { n, error }) => {
             if let Some(reply) = pending.remove(&n) {
-                let _ = reply.send(Err(Error::WrongState(error)));
+                reply.give(Err(Error::WrongState(error)));
             }
         }
         // A newer shim may say more than this release knows.

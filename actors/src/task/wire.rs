@@ -344,7 +344,7 @@ pub struct Request {
 }
 
 /// What can be asked of a shim.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Ask {
     /// This connection holds the foreground lease until it closes.

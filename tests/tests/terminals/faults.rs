@@ -4,7 +4,7 @@ use serde_json::json;
 use weft_tests::tasks::record;
 use weft_tests::{Stage, eventually};
 
-use super::person::Person;
+use super::person::{Person, assert_modes_restored};
 use super::{on_terminal, output, wait_for};
 
 #[test]
@@ -32,6 +32,8 @@ fn a_node_s_death_disturbs_no_attachment_and_none_is_needed_for_one() {
     for person in [&mut person, &mut by_id, &mut by_socket] {
         person.types(b"\x1d");
         person.sees("code=0");
+        assert_modes_restored(&stage);
+        std::fs::remove_file(stage.dir().join("modes.after")).unwrap();
     }
     assert!(!stage.answers(), "nobody started a node for it");
     assert_eq!(record(&stage.client(), &id)["state"], "running");

@@ -329,3 +329,55 @@ fn a_write_that_meets_the_end_gets_one_of_two_answers() {
         ended(&client, &id);
     }
 }
+
+#[test]
+fn writes_that_waited_in_vain_leave_the_task_to_others() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let id = start(
+        &client,
+        json!({"line": "trap 'echo heard' USR1; while :; do sleep 0.02; done", "lease": "durable", "io": "pipes"}),
+    );
+    let block = BASE64_STANDARD.encode(vec![b'x'; 64 * 1024]);
+    while client
+        .call("tasks.write", json!({"id": id, "data": block}))
+        .status
+        == 200
+    {}
+    // More than a connection to a shim keeps open at once.
+    for _ in 0..80 {
+        let read = json!({"id": id, "stream": "stdout", "waitMs": 5});
+        assert_eq!(client.call("tasks.read", read).ok("tasks.read")["text"], "");
+        let vain = client.call("tasks.write", json!({"id": id, "data": block, "waitMs": 5}));
+        assert_eq!(vain.status, 429, "{vain:?}");
+    }
+    let many: Vec<_> = (0..80)
+        .map(|_| {
+            let (client, id, block) = (stage.client(), id.clone(), block.clone());
+            std::thread::spawn(move || {
+                client.call(
+                    "tasks.write",
+                    json!({"id": id, "data": block, "waitMs": 300_000}),
+                )
+            })
+        })
+        .collect();
+    let readers: Vec<_> = (0..80)
+        .map(|_| {
+            let (client, id) = (stage.client(), id.clone());
+            let input = json!({"id": id, "stream": "stdout", "waitMs": 300_000});
+            std::thread::spawn(move || client.call("tasks.read", input))
+        })
+        .collect();
+    let _ = stage.run(["kill", "-s", "USR1", &id]).expect_code(0);
+    for reader in readers {
+        let page = reader.join().unwrap().ok("tasks.read");
+        assert_eq!(page["text"], "heard\n");
+    }
+    let stopped = client.call("tasks.stop", json!({"id": id}));
+    assert_eq!(stopped.ok("tasks.stop")["task"]["state"], "killed");
+    for waiting in many {
+        let answer = waiting.join().unwrap();
+        assert_eq!(answer.status, 409, "{answer:?}");
+    }
+}
