@@ -63,7 +63,10 @@ pub enum MeshError {
         id: String,
     },
     /// A field is larger than its limit.
-    #[error("{field} has {size}, more than the limit of {limit}; send less, or send a reference")]
+    #[error(
+        "{field} has {size} {}, more than the limit of {limit}; send less, or send a reference",
+        unit_of(field)
+    )]
     PayloadTooLarge {
         /// The field.
         field: &'static str,
@@ -187,7 +190,7 @@ pub enum MeshError {
     },
     /// The cursor is of another epoch.
     #[error(
-        "the cursor is of another epoch; the store's epoch is {epoch} and its oldest event {oldest}: read again from there"
+        "the cursor is of another epoch, or past the newest event; the store's epoch is {epoch} and its oldest event {oldest}: read again from there"
     )]
     Resync {
         /// The epoch of the store.
@@ -212,6 +215,11 @@ pub enum MeshError {
         /// The panic's message.
         detail: String,
     },
+}
+
+/// What a field is counted in.
+fn unit_of(field: &str) -> &'static str {
+    if field == "events" { "events" } else { "bytes" }
 }
 
 impl MeshError {

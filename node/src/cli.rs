@@ -247,6 +247,10 @@ fn with_variable(arg: Arg, prefix: &str) -> Arg {
         return arg;
     }
     let name = format!("{prefix}_{}", variable_part(long));
+    // A variable that is set to nothing is how scripts leave it out.
+    if std::env::var_os(&name).is_some_and(|value| value.is_empty()) {
+        return arg;
+    }
     // Help shows the name and never the value, which may be private.
     let arg = arg.env(name).hide_env_values(true);
     // `1`, `yes` and `true` all switch a flag on; `0`, `no`, `false` and nothing at all do not.

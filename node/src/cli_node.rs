@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use serde_json::Value;
 use weft_actors::home::Home;
 
-use crate::app::{App, print, say};
+use crate::app::{App, print, print_json, say};
 use crate::autostart::lock;
 use crate::config::{self, Settings};
 use crate::duration::{Idle, parse_idle};
@@ -61,7 +61,7 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
             .as_deref()
             .and_then(|idle| parse_idle(idle).ok())
     });
-    let (detached, tells_urls) = (options.detached, options.any_port);
+    let (detached, tells_urls, json) = (options.detached, options.any_port, app.globals.json);
     let serve_options = ServeOptions {
         lock,
         listeners,
@@ -72,6 +72,9 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
             drop(starting);
             if detached {
                 let_go(&status);
+            } else if tells_urls && json {
+                // That nobody reads it is no reason to end the node.
+                let _ = print_json(&status);
             } else if tells_urls {
                 tell_urls(&status);
             }

@@ -54,10 +54,10 @@ impl Remote {
         let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
         let addresses: Vec<SocketAddr> = (host, port)
             .to_socket_addrs()
-            .map_err(|error| refuse(&error.to_string()))?
+            .map_err(|error| Failure::Failed(format!("--url: its host is not found: {error}")))?
             .collect();
         if addresses.is_empty() {
-            return Err(refuse("its host has no address"));
+            return Err(Failure::Failed("--url: its host has no address".to_owned()));
         }
         if !tls && !addresses.iter().all(|address| address.ip().is_loopback()) {
             return Err(refuse(

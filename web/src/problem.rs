@@ -93,7 +93,9 @@ fn add_extras(error: &Error, document: &mut Map<String, Value>) {
     };
     match error {
         Error::Invalid { field, reason } => {
-            let pointer = format!("/{}", field.replace('~', "~0").replace('/', "~1"));
+            // A field of a field is called `env.NAME`.
+            let pointer =
+                format!("/{}", field.replace('~', "~0").replace('/', "~1")).replacen('.', "/", 1);
             add("field", without_tokens(field).into());
             add(
                 "errors",

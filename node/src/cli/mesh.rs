@@ -171,6 +171,11 @@ impl Publish {
 
 impl Retain {
     fn perform(self, app: &App) -> Result<(), Failure> {
+        if self.age.is_none() && self.count.is_none() && self.bytes.is_none() && !self.reset {
+            return Err(Failure::Usage(
+                "give a bound, --age, --count or --bytes, or --reset".to_owned(),
+            ));
+        }
         let input = given([
             ("topic", self.topic.map(Into::into)),
             ("maxAgeMs", self.age.map(Into::into)),
@@ -183,7 +188,7 @@ impl Retain {
         app.answer(&answer, |answer| {
             let kept = &answer["retention"];
             render::table(
-                &["TOPIC", "MS", "EVENTS", "BYTES"],
+                &["TOPIC", "AGE (MS)", "EVENTS", "BYTES"],
                 &[vec![
                     answer["topic"]
                         .as_str()

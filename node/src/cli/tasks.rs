@@ -160,13 +160,22 @@ impl Stop {
         let mut client = app.client()?;
         block_on(async {
             let mut code = exit::DONE;
+            let mut answers = Vec::new();
             for id in &self.ids {
                 let input = given([
                     ("id", Some(id.as_str().into())),
                     ("graceMs", self.grace.map(Into::into)),
                 ]);
                 match client.change("tasks.stop", input).await {
-                    Ok(answer) => code = code.max(stopped(app, &answer)?),
+                    // One document for all, and lines as they come.
+                    Ok(mut answer) if app.globals.json && self.ids.len() > 1 => {
+                        code = code.max(survival(&answer));
+                        answers.push(answer["task"].take());
+                    }
+                    Ok(answer) => {
+                        app.answer(&answer, ended_line)?;
+                        code = code.max(survival(&answer));
+                    }
                     // With several ids, one that is refused does not keep the others alive.
                     Err(failure) if self.ids.len() > 1 => {
                         refuse(&failure, "weft stop", Some(id), app.globals.json);
@@ -175,24 +184,26 @@ impl Stop {
                     Err(failure) => return Err(failure),
                 }
             }
+            if app.globals.json && self.ids.len() > 1 {
+                print_json(&json!({"tasks": answers}))?;
+            }
             Ok(code)
         })
     }
 }
 
-/// Shows one stopped task; refused where processes of it live on.
-fn stopped(app: &App, answer: &Value) -> Result<u8, Failure> {
-    app.answer(answer, ended_line)?;
+/// Names the processes of a stopped task that live on, which is a refusal.
+fn survival(answer: &Value) -> u8 {
     let survivors = list(&answer["task"], "survivors");
     if survivors.is_empty() {
-        return Ok(exit::DONE);
+        return exit::DONE;
     }
     let pids: Vec<String> = survivors.iter().map(render::plain).collect();
     say(&format!(
         "these processes of it may not be signalled and live on: {}",
         pids.join(" ")
     ));
-    Ok(exit::REFUSED)
+    exit::REFUSED
 }
 
 /// Options of `external`.
