@@ -47,8 +47,12 @@ pub const RETENTION_COUNT: u64 = 10_000_000;
 pub const RETENTION_BYTES: u64 = 512 * 1024 * 1024;
 /// Most rows that retention deletes in one commit, so that no publish waits long for it.
 pub const TRIM_ROWS_MAX: usize = 500;
-/// Topics whose age is looked at in one commit beside those it touched; quiet topics take their turn.
+/// Topics that are looked at in one commit beside those it touched: what is over by a new bound takes its turn.
 pub const TRIM_TOPICS_LOOKED_AT: usize = 8;
+/// Milliseconds between two looks for events that are too old, at least: an event may stay so much longer than its age.
+pub const AGE_PAUSE_MS: u64 = 1_000;
+/// Milliseconds until the next such look where nothing could go.
+pub const AGE_HELD_MS: u64 = 60_000;
 /// Free pages above which a maintenance commit gives some back to the file system, and how many it gives at a time.
 pub const VACUUM_PAGES_ABOVE: u64 = 4096;
 /// Pages given back in one maintenance commit: 1 MiB.

@@ -226,3 +226,39 @@ async fn a_hold_keeps_what_a_reader_has_not_handled() {
         [2, 3, 5]
     );
 }
+
+#[tokio::test]
+async fn what_is_too_old_goes_though_nobody_asks_for_anything() {
+    let home = Home::new();
+    let mut options = home.options();
+    options.now = || {
+        let now = std::time::SystemTime::now();
+        let since = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+        u64::try_from(since.as_millis()).unwrap()
+    };
+    let store = weft_mesh::Store::open(options).unwrap();
+    let kept = |max_age_ms| Retention {
+        max_age_ms: Some(max_age_ms),
+        ..Retention::default()
+    };
+    for (topic, age) in [("short", 50), ("long", 3_600_000)] {
+        let topic = topic.parse().unwrap();
+        store
+            .set_retention(Some(topic), Some(kept(age)))
+            .await
+            .unwrap();
+    }
+    store.publish(draft("short")).await.unwrap();
+    store.publish(draft("long")).await.unwrap();
+    stage::eventually(async || {
+        let page = store.read_events(query(&[">"], 0)).await.unwrap();
+        page.events.len() == 1
+    })
+    .await;
+    let topics = store.topics().await.unwrap();
+    let count = |name: &str| {
+        let topic = topics.iter().find(|topic| topic.topic.as_str() == name);
+        topic.unwrap().count
+    };
+    assert_eq!((count("short"), count("long")), (0, 1));
+}

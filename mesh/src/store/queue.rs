@@ -72,14 +72,14 @@ impl<T> Queue<T> {
 
     /// Waits for an item. None once the queue is closed and empty.
     pub(super) fn pop(&self) -> Option<T> {
-        let mut line = self.wait_for_item();
+        let mut line = self.wait_for_item(Duration::MAX);
         let (item, units) = line.items.pop_front()?;
         drop(line);
         self.room.add_permits(units as usize);
         Some(item)
     }
 
-    /// Waits for items and takes as many as the bounds allow, at least one. False once closed and empty.
+    /// Waits for items, for `rest` at most, and takes as many as the bounds allow. False once closed and empty.
     ///
     /// Before it takes fewer than `expected` it waits for so many, though not longer than `patience`: those who were
     /// just answered ask again within microseconds, and one flush for all is better than one for the first of them.
@@ -88,11 +88,12 @@ impl<T> Queue<T> {
         bounds: (usize, usize),
         expected: usize,
         patience: Duration,
+        rest: Duration,
         into: &mut Vec<T>,
     ) -> bool {
         let (items_max, units_max) = bounds;
         self.wait_for_more(expected, patience);
-        let mut line = self.wait_for_item();
+        let mut line = self.wait_for_item(rest);
         let mut taken = 0;
         while into.len() < items_max {
             match line.items.front() {
@@ -103,9 +104,10 @@ impl<T> Queue<T> {
             }
             into.extend(line.items.pop_front().map(|(item, _)| item));
         }
+        let is_open = !line.closed;
         drop(line);
         self.room.add_permits(taken);
-        !into.is_empty()
+        is_open || !into.is_empty()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -133,16 +135,14 @@ impl<T> Queue<T> {
         line.wanted = 1;
     }
 
-    fn wait_for_item(&self) -> MutexGuard<'_, Line<T>> {
+    /// Waits so long at most.
+    fn wait_for_item(&self, rest: Duration) -> MutexGuard<'_, Line<T>> {
         let mut line = self.lock();
-        while line.items.is_empty() && !line.closed {
-            line.sleepers += 1;
-            line = self
-                .arrived
-                .wait(line)
-                .unwrap_or_else(PoisonError::into_inner);
-            line.sleepers -= 1;
-        }
+        line.sleepers += 1;
+        let is_empty = |line: &mut Line<T>| line.items.is_empty() && !line.closed;
+        let waited = self.arrived.wait_timeout_while(line, rest, is_empty);
+        let (mut line, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        line.sleepers -= 1;
         line
     }
 
@@ -164,10 +164,10 @@ mod tests {
         }
         assert_eq!(queue.room.available_permits(), 0);
         let mut batch = Vec::new();
-        assert!(queue.pop_many((100, 5), 1, Duration::ZERO, &mut batch));
+        assert!(queue.pop_many((100, 5), 1, Duration::ZERO, Duration::MAX, &mut batch));
         assert_eq!(batch, [0, 1]);
         batch.clear();
-        assert!(queue.pop_many((1, 100), 1, Duration::ZERO, &mut batch));
+        assert!(queue.pop_many((1, 100), 1, Duration::ZERO, Duration::MAX, &mut batch));
         assert_eq!(batch, [2]);
         assert_eq!(queue.pop(), Some(3));
         assert_eq!(queue.room.available_permits(), 8);
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(queue.push_blocking(2), Err(MeshError::StoreClosed));
         assert_eq!(queue.pop(), Some(1));
         assert_eq!(queue.pop(), None);
-        assert!(!queue.pop_many((1, 1), 9, Duration::MAX, &mut Vec::new()));
+        assert!(!queue.pop_many((1, 1), 9, Duration::MAX, Duration::MAX, &mut Vec::new()));
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         queue.push_blocking(1).unwrap();
         queue.lock().items[0].1 = 9;
         let mut batch = Vec::new();
-        assert!(queue.pop_many((10, 1), 1, Duration::ZERO, &mut batch));
+        assert!(queue.pop_many((10, 1), 1, Duration::ZERO, Duration::MAX, &mut batch));
         assert_eq!(batch, [1]);
     }
 }

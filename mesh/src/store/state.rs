@@ -61,7 +61,9 @@ pub(super) struct State {
     pub(super) forget_ids_at: u64,
     /// When the first of the grants may be forgotten, in epoch milliseconds.
     pub(super) forget_grants_at: u64,
-    /// Whose age is looked at next.
+    /// When the next event may be too old, in epoch milliseconds; a look then finds out.
+    pub(super) age_due: u64,
+    /// Which topic is looked at next though nothing happened to it.
     pub(super) turn: TopicIndex,
 }
 
@@ -93,6 +95,7 @@ impl State {
             undo: None,
             forget_ids_at: trim::next_id_to_forget(conn)?,
             forget_grants_at: ledger::next_to_forget(conn)?,
+            age_due: 0,
             turn: 0,
         })
     }
@@ -128,6 +131,7 @@ impl State {
             undo.push(Undo::Default(self.retention));
         }
         self.retention = retention;
+        self.age_due = 0;
     }
 
     /// The place of a topic, which is made when it is new.

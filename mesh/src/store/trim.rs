@@ -8,12 +8,12 @@ use super::options::Hold;
 use super::state::{Counts, State, TopicIndex, row_id};
 use crate::error::MeshError;
 use crate::limits::{
-    HOLD_MS_MAX, ID_KEPT_MS, TRIM_ROWS_MAX, TRIM_TOPICS_LOOKED_AT, VACUUM_PAGES_ABOVE,
-    VACUUM_PAGES_STEP,
+    AGE_HELD_MS, AGE_PAUSE_MS, HOLD_MS_MAX, ID_KEPT_MS, TRIM_ROWS_MAX, TRIM_TOPICS_LOOKED_AT,
+    VACUUM_PAGES_ABOVE, VACUUM_PAGES_STEP,
 };
 use crate::query::Retention;
 
-/// Trims the topics this commit changed, and looks at the age of a few others in turn.
+/// Trims the topics this commit changed, a few others in turn, and all whose oldest event is too old once that may be so.
 ///
 /// True when there was more to do than one commit may.
 pub(super) fn trim(
@@ -27,6 +27,13 @@ pub(super) fn trim(
         state.turn = (state.turn + 1) % state.len();
         topics.push(state.turn);
     }
+    let first = topics.iter().filter_map(|topic| due(state, *topic)).min();
+    state.age_due = state.age_due.min(first.unwrap_or(u64::MAX));
+    let is_due = state.age_due <= now;
+    if is_due {
+        let is_old = |topic: &TopicIndex| due(state, *topic).is_some_and(|due| due <= now);
+        topics.extend((0..state.len()).filter(is_old));
+    }
     let mut left = TRIM_ROWS_MAX;
     for topic in topics {
         if is_over(&retention_of(state, topic), &state.topic(topic).counts, now) {
@@ -36,7 +43,25 @@ pub(super) fn trim(
             return Ok(true);
         }
     }
+    if is_due {
+        let next = (0..state.len()).filter_map(|topic| due(state, topic)).min();
+        // What is too old and stays is held for a reader: it is looked at again, but not without rest.
+        let pause = if left == TRIM_ROWS_MAX {
+            AGE_HELD_MS
+        } else {
+            AGE_PAUSE_MS
+        };
+        state.age_due = next.unwrap_or(u64::MAX).max(now + pause);
+    }
     forget(conn, state, now, left)
+}
+
+/// When the oldest event of a topic gets too old, where it does at all.
+fn due(state: &State, topic: TopicIndex) -> Option<u64> {
+    let counts = &state.topic(topic).counts;
+    let age = retention_of(state, topic).max_age_ms?;
+    // At its very age it stays.
+    (counts.kept > 0).then(|| counts.first_at.saturating_add(age).saturating_add(1))
 }
 
 /// Forgets what is remembered of ids and grants when its time is over, at most `rows_max` of each.

@@ -24,6 +24,7 @@ use super::tx::Tx;
 use crate::error::MeshError;
 use crate::limits::{COMMIT_BYTES_MAX, COMMIT_REQUESTS_MAX, GATHER_US, QUEUE_UNIT_BYTES};
 
+const REST: Duration = Duration::from_hours(1);
 const GATHER: Duration = Duration::from_micros(GATHER_US);
 
 pub(super) type Requests = Queue<Box<dyn Job>>;
@@ -65,7 +66,12 @@ impl Writer {
         if self.has_backlog && self.requests.is_empty() {
             return true;
         }
-        let is_open = self.requests.pop_many(BOUNDS, self.answered, GATHER, batch);
+        // Retention by age has its time in a quiet store too. Bounded, since the wall clock may be set meanwhile.
+        let now = (self.options.now)();
+        let rest = Duration::from_millis(self.state.age_due.saturating_sub(now)).min(REST);
+        let is_open = self
+            .requests
+            .pop_many(BOUNDS, self.answered, GATHER, rest, batch);
         self.answered = batch.len();
         is_open
     }
