@@ -140,14 +140,17 @@ fn a_node_that_stops_says_so_to_everyone_who_waits() {
             scope.spawn(move || ("topic", topic.get("/v1/topics/builds/events?waitMs=60000"))),
         );
         let stream = client.clone();
+        let (tell, told) = std::sync::mpsc::channel();
         let reader = scope.spawn(move || {
             let mut last = weft_tests::SseEvent::default();
             let ended = stream.stream("/v1/events?topics=builds", |event| {
+                let _ = tell.send(());
                 last = event;
                 true
             });
             ended.map(|()| last)
         });
+        told.recv().expect("the stream is open");
         eventually("all are waiting", || {
             let metrics = client.get("/metrics").text;
             let line = metrics
