@@ -186,7 +186,8 @@ fn a_pid_that_is_used_again_is_not_signalled() {
     };
     assert_eq!(started.pid, pid);
     let ended = weft_actors::sys::kill_lost_task("t-0", &started).unwrap();
-    assert_eq!(ended, weft_actors::sys::Descendants::Ended);
+    // The stranger is a child of the namespace's first process, as an orphan of the task would be: spared, and not vouched for.
+    assert_eq!(ended, weft_actors::sys::Descendants::Unknown);
     assert!(
         stranger.try_wait().unwrap().is_none(),
         "a stranger was ended"
