@@ -53,6 +53,8 @@ pub const GRACE_MS_MAX: u64 = 3_600_000;
 pub const KEEP_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 /// The least that can be kept: one block below which nothing can be punched.
 pub const KEEP_BYTES_MIN: u64 = 4096;
+/// The least that is kept of a stream while somebody takes it on as it comes: twice the room that is left for a pipe's content.
+pub const KEEP_BYTES_TAKEN_ON_MIN: u64 = 2 * shim::CONSUMER_ROOM_BYTES;
 /// The most that can be kept of one stream.
 pub const KEEP_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
 /// Milliseconds after which a foreground call through HTTP moves its task to the background.

@@ -216,3 +216,15 @@ fn the_node_s_death_does_not_disturb_it() {
     );
     assert_eq!(stage.json(["inbox", "--json"])["items"], json!([]));
 }
+
+#[test]
+fn a_small_keep_takes_nothing_from_who_reads_along() {
+    let stage = Stage::new();
+    for keep in ["4KiB", "64KiB", "1MiB"] {
+        let out = stage
+            .run(["run", "--keep", keep, "-c", "seq 1 1000000"])
+            .expect_code(0);
+        let printed = out.stdout.lines().map(|line| line.parse::<u32>().unwrap());
+        assert!(printed.eq(1..=1_000_000), "{keep}: {}", out.stdout.len());
+    }
+}

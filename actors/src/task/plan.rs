@@ -15,8 +15,8 @@ use crate::check;
 use crate::error::{Error, Result};
 use crate::limits::{
     ARG_BYTES_MAX, GRACE_MS_DEFAULT, GRACE_MS_MAX, KEEP_BYTES_DEFAULT, KEEP_BYTES_MAX,
-    KEEP_BYTES_MIN, KEY_CHARS_MAX, LABEL_CHARS_MAX, OUTPUT_BYTES_MAX, TERMINAL_COLS, TERMINAL_ROWS,
-    TERMINAL_SIZE_DEFAULT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+    KEEP_BYTES_MIN, KEEP_BYTES_TAKEN_ON_MIN, KEY_CHARS_MAX, LABEL_CHARS_MAX, OUTPUT_BYTES_MAX,
+    TERMINAL_COLS, TERMINAL_ROWS, TERMINAL_SIZE_DEFAULT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
 
 /// The kind of a completion event unless the launch names another.
@@ -215,7 +215,7 @@ pub fn plan(input: &RunInput, around: Surroundings<'_>) -> Result<Plan> {
         created_at: around.now,
         timeout_ms: input.timeout_ms,
         grace_ms: input.grace_ms.unwrap_or(GRACE_MS_DEFAULT),
-        keep_bytes: input.keep_bytes.unwrap_or(KEEP_BYTES_DEFAULT),
+        keep_bytes: kept(input),
         notify,
         incarnation: around.incarnation,
         branch: input.branch.clone(),
@@ -269,6 +269,16 @@ fn size(input: &RunInput, io: Io) -> Result<Option<(u16, u16)>> {
     check::within("size[0]", Some(cols), TERMINAL_COLS)?;
     check::within("size[1]", Some(rows), TERMINAL_ROWS)?;
     Ok(Some((cols, rows)))
+}
+
+/// Bytes kept of each stream. Who takes the output on as it comes must never be overtaken: what the shim may be ahead of him, and
+/// what the pipe holds at the command's end, have to fit.
+fn kept(input: &RunInput) -> u64 {
+    let asked = input.keep_bytes.unwrap_or(KEEP_BYTES_DEFAULT);
+    match input.hold {
+        Some(Hold::Caller) => asked.max(KEEP_BYTES_TAKEN_ON_MIN),
+        _ => asked,
+    }
 }
 
 struct Program {
