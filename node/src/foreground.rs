@@ -322,7 +322,7 @@ impl Session<'_> {
             return Ok(code);
         }
         say(&format!(
-            "{} bytes of output came faster than they were read here and are no longer kept; --keep keeps more",
+            "{} bytes of output could not be kept until they were read here: for want of disk space above freeFloor, or since they came too fast",
             self.lost.get()
         ));
         // Whoever reads our output must not take a part of it for the whole.
