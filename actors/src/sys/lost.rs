@@ -185,10 +185,8 @@ mod tests {
     fn main_and_what_carries_the_id_end_and_a_stranger_lives() {
         let id = format!("t-lost-{}", std::process::id());
         let (mut main, mut other, mut stranger) = (sleeper(&id), sleeper(&id), sleeper("t-else"));
-        assert_eq!(
-            kill_lost_task(&id, &started(&main)).unwrap(),
-            Descendants::Ended
-        );
+        // Whether something else lives that may be its depends on what else runs on the machine.
+        kill_lost_task(&id, &started(&main)).unwrap();
         assert!(!main.wait().unwrap().success());
         assert!(!other.wait().unwrap().success());
         assert!(stranger.try_wait().unwrap().is_none());
@@ -201,10 +199,7 @@ mod tests {
         let mut stranger = sleeper("t-else");
         let mut record = started(&stranger);
         record.birth -= 1;
-        assert_eq!(
-            kill_lost_task("t-recycled", &record).unwrap(),
-            Descendants::Ended
-        );
+        kill_lost_task("t-recycled", &record).unwrap();
         assert!(stranger.try_wait().unwrap().is_none());
         stranger.kill().unwrap();
         stranger.wait().unwrap();
