@@ -255,3 +255,21 @@ fn a_node_that_stood_still_loses_nothing() {
     let took = task["finishedAt"].as_u64().unwrap() - task["startedAt"].as_u64().unwrap();
     assert!((290..20_000).contains(&took), "took {took} ms");
 }
+
+#[test]
+fn what_others_ran_is_shown_by_name_or_command_with_its_end() {
+    let stage = Stage::new();
+    let _node = stage.node(&[]);
+    let other = stage.client().session("other");
+    let id = weft_tests::tasks::start(
+        &other,
+        serde_json::json!({"line": "exit 7", "lease": "durable"}),
+    );
+    weft_tests::tasks::ended(&other, &id);
+    let shown = stage.run(["external"]).expect_code(0).stdout;
+    let line = shown.lines().find(|line| line.starts_with(&id)).unwrap();
+    assert!(
+        line.contains("failed (7)") && line.ends_with("exit 7"),
+        "{shown}"
+    );
+}

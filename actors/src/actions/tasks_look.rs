@@ -134,7 +134,10 @@ pub(crate) struct ExternalInput {}
 pub(crate) struct Job {
     id: String,
     state: State,
+    exit_code: Option<i32>,
+    signal: Option<String>,
     label: Option<String>,
+    command: String,
     started_at: Option<u64>,
     session: String,
     lease: Option<Lease>,
@@ -166,7 +169,10 @@ impl Verb for External {
                 .map(|record| Job {
                     id: record.id,
                     state: record.state,
+                    exit_code: record.exit_code,
+                    signal: record.signal,
                     label: record.label,
+                    command: record.command,
                     started_at: record.started_at,
                     session: record.session,
                     lease: record.lease,

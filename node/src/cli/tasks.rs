@@ -237,13 +237,14 @@ fn external(jobs: &[Value], now: u64) -> String {
     let rows: Vec<Vec<String>> = jobs
         .iter()
         .map(|job| {
-            let words = ["id", "state", "session", "lease"].map(|name| text(job, name).to_owned());
-            let mut row = words.to_vec();
-            row.extend([
+            vec![
+                text(job, "id").to_owned(),
+                render::state(job),
+                text(job, "session").to_owned(),
+                text(job, "lease").to_owned(),
                 render::age(&job["startedAt"], now),
-                text(job, "label").to_owned(),
-            ]);
-            row
+                render::title(job).to_owned(),
+            ]
         })
         .collect();
     render::table(&["ID", "STATE", "SESSION", "LEASE", "AGE", "TASK"], &rows)
