@@ -288,14 +288,17 @@ enum Followed {
 async fn follow(control: Control, picture: Option<Picture>) -> Result<Followed, Failure> {
     let picture = picture.ok_or_else(|| Failure::Failed("the picture is elsewhere".to_owned()))?;
     let after = picture.offset();
-    let grown = control
+    let told = control
         .ask(Ask::Await {
             stream: StreamName::Output,
             after,
         })
-        .await;
-    let picture = picture.follow().await?;
-    if grown.is_ok() && picture.offset() > after {
+        .await
+        .unwrap_or_default();
+    // The shim's word, not the file's length: somebody may have cut or removed the file, and more comes all the same.
+    let known = told["size"].as_u64().unwrap_or(0);
+    let picture = picture.follow(known).await?;
+    if told["ended"] != true && known > after {
         return Ok(Followed::More(Box::new(picture)));
     }
     // Woken without growth means that the task is ending: what is left comes with the end.
@@ -303,6 +306,6 @@ async fn follow(control: Control, picture: Option<Picture>) -> Result<Followed, 
         Closed::Ended(receipt) => Left::Ended(receipt),
         Closed::Open | Closed::Broken => Left::Gone,
     };
-    picture.follow().await?;
+    picture.follow(known).await?;
     Ok(Followed::Ended(left))
 }

@@ -54,9 +54,10 @@ impl Picture {
         self.on_thread(Self::draw_now).await
     }
 
-    /// Shows what the task wrote since.
-    pub(super) async fn follow(self) -> Result<Self, Failure> {
-        self.on_thread(Self::follow_now).await
+    /// Shows what the task wrote since. `known` is the size of its output as the shim tells it.
+    pub(super) async fn follow(self, known: u64) -> Result<Self, Failure> {
+        self.on_thread(move |picture| picture.follow_now(known))
+            .await
     }
 
     /// On a thread of its own: a terminal that is stopped must not keep us from its keys and signals.
@@ -68,12 +69,12 @@ impl Picture {
         done.map_err(|error| Failure::io("showing the terminal", io::Error::other(error)))?
     }
 
-    fn follow_now(&mut self) -> Result<(), Failure> {
+    fn follow_now(&mut self, known: u64) -> Result<(), Failure> {
         let mut is_stale = false;
         loop {
             let step = self
                 .screen
-                .step(&self.folder, 0)
+                .step(&self.folder, known)
                 .map_err(|error| Failure::io("the task's output", error))?;
             if step.bytes.is_empty() && step.omitted == 0 {
                 break;

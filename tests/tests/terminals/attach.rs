@@ -170,6 +170,33 @@ fn a_stop_by_the_shell_gives_the_terminal_back_and_a_continue_takes_it_again() {
 }
 
 #[test]
+fn a_log_that_was_cut_or_removed_blinds_no_attachment() {
+    type Harm = fn(&str) -> std::io::Result<()>;
+    let harms: [Harm; 2] = [
+        |log| std::fs::write(log, ""),
+        |log| std::fs::remove_file(log),
+    ];
+    for harm in harms {
+        let stage = Stage::new();
+        let client = stage.client();
+        let id = on_terminal(
+            &client,
+            "echo ready; while read -r line; do echo \"got <$line>\"; done",
+        );
+        wait_for(&client, &id, "output", "ready");
+        harm(record(&client, &id)["logPath"].as_str().unwrap()).unwrap();
+        let mut person = Person::attaches(&stage, &id, (80, 24));
+        eventually("the task has the person's size", || {
+            (size(&client, &id) == json!([80, 24])).then_some(())
+        });
+        person.types(b"one\r");
+        person.sees("got <one>");
+        person.types(b"\x1d");
+        person.sees("code=0");
+    }
+}
+
+#[test]
 fn what_cannot_be_attached_says_why() {
     let stage = Stage::new();
     let client = stage.client();
