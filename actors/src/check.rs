@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use crate::error::{Error, Result};
-use crate::limits::NAME_CHARS_MAX;
+use crate::limits::{NAME_CHARS_MAX, TERMINAL_COLS, TERMINAL_ROWS};
 
 /// Names of sessions, residents and subscriptions: one token of the topic alphabet.
 pub fn name(field: &str, name: &str) -> Result<()> {
@@ -46,6 +46,12 @@ pub fn within<T: PartialOrd + Display>(
         )),
         _ => Ok(()),
     }
+}
+
+/// Columns and rows of a terminal.
+pub fn terminal_size(field: &str, (cols, rows): (u16, u16)) -> Result<()> {
+    within(&format!("{field}[0]"), Some(cols), TERMINAL_COLS)?;
+    within(&format!("{field}[1]"), Some(rows), TERMINAL_ROWS)
 }
 
 #[cfg(test)]

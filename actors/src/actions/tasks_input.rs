@@ -15,12 +15,11 @@ use super::tasks_wait::long_poll_ms;
 use crate::action::{Ctx, Verb};
 use crate::check;
 use crate::error::{Error, Result};
-use crate::limits::{INPUT_WRITE_BYTES_MAX, MUTE_MS, STOP_ANSWER_MS, TERMINAL_COLS, TERMINAL_ROWS};
+use crate::limits::{INPUT_WRITE_BYTES_MAX, STOP_ANSWER_MS};
 use crate::requests::RequestKey;
-use crate::sys;
-use crate::task::control::Control;
+use crate::task::control::{Control, hear_or_wake};
 use crate::task::row::TaskRow;
-use crate::task::view::find;
+use crate::task::view::find_incarnation;
 use crate::task::wire::{Ask, HAS_ENDED, INPUT_IS_FULL, Io, Mark};
 use crate::watch_end::wait_end;
 
@@ -205,8 +204,7 @@ impl Verb for Resize {
 
     async fn run(ctx: Ctx, input: ResizeInput) -> Result<ResizeOutput> {
         let (cols, rows) = input.size;
-        check::within("size[0]", Some(cols), TERMINAL_COLS)?;
-        check::within("size[1]", Some(rows), TERMINAL_ROWS)?;
+        check::terminal_size("size", input.size)?;
         let task = Living::find(&ctx, &input.id, input.incarnation.as_deref()).await?;
         task.ask(Ask::Resize { cols, rows }).await?;
         Ok(ResizeOutput {
@@ -287,11 +285,8 @@ impl<'a> Living<'a> {
     /// The task, as soon as it has a shim: it may be only starting. Refused where it has ended, with how.
     async fn find(ctx: &'a Ctx, id: &str, incarnation: Option<&str>) -> Result<Self> {
         let house = &ctx.house;
-        let row = find(house, id).await?;
+        let row = find_incarnation(house, id, incarnation).await?;
         let id = row.spec.id.clone();
-        if incarnation.is_some_and(|incarnation| incarnation != row.spec.incarnation) {
-            return Err(Error::Stale { what: "task", id });
-        }
         if row.end.is_some() {
             return Err(ended(&row));
         }
@@ -320,23 +315,14 @@ impl<'a> Living<'a> {
 
     /// Asks the shim. Where the task ended meanwhile the refusal says how.
     async fn ask(&self, ask: Ask) -> Result<Value> {
-        let mut answer = std::pin::pin!(self.control.ask(ask));
-        let told = match timeout(Duration::from_millis(STOP_ANSWER_MS), answer.as_mut()).await {
-            Ok(told) => told,
-            Err(_elapsed) => {
-                // A command can freeze its own supervisor.
-                sys::resume(self.control.shim_pid());
-                timeout(Duration::from_millis(MUTE_MS), answer)
-                    .await
-                    .map_err(|_elapsed| {
-                        Error::NoAnswer(format!(
-                            "the shim of task {}, process {}, does not answer",
-                            self.id,
-                            self.control.shim_pid()
-                        ))
-                    })?
-            }
-        };
+        let shim = self.control.shim_pid();
+        let told = hear_or_wake(shim, self.control.ask(ask)).await;
+        let told = told.map_err(|_mute| {
+            Error::NoAnswer(format!(
+                "the shim of task {}, process {shim}, does not answer",
+                self.id
+            ))
+        })?;
         match told {
             Err(Error::WrongState(ref reason))
                 if self.control.is_closed() || reason == HAS_ENDED =>

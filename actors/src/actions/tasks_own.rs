@@ -10,7 +10,7 @@ use crate::inbox::{self, Item, ItemType};
 use crate::task::control::Control;
 use crate::task::record::Record;
 use crate::task::row;
-use crate::task::view::{find, record};
+use crate::task::view::{find, find_incarnation, record};
 use crate::task::wire::{Ask, Lease};
 
 /// Takes a task over.
@@ -115,16 +115,7 @@ impl Verb for SetLease {
             ));
         }
         let house = &ctx.house;
-        let row = find(house, &input.id).await?;
-        if input
-            .incarnation
-            .is_some_and(|incarnation| incarnation != row.spec.incarnation)
-        {
-            return Err(Error::Stale {
-                what: "task",
-                id: row.spec.id,
-            });
-        }
+        let row = find_incarnation(house, &input.id, input.incarnation.as_deref()).await?;
         if row.end.is_some() {
             return Err(Error::WrongState(format!(
                 "task {} has ended; its lease no longer matters",

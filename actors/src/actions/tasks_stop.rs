@@ -15,7 +15,7 @@ use crate::limits::{ANNOUNCE_OVERDUE_MS, GRACE_MS_MAX, STOP_ANSWER_MS};
 use crate::task::actor::StopTask;
 use crate::task::record::Record;
 use crate::task::row;
-use crate::task::view::{find, record};
+use crate::task::view::{find, find_incarnation, record};
 use crate::task::wire::Stopped;
 use crate::watch_end::wait_end;
 
@@ -57,16 +57,7 @@ impl Verb for Stop {
     async fn run(ctx: Ctx, input: StopInput) -> Result<StopOutput> {
         check::within("graceMs", input.grace_ms, 0..=GRACE_MS_MAX)?;
         let house = &ctx.house;
-        let row = find(house, &input.id).await?;
-        if input
-            .incarnation
-            .is_some_and(|incarnation| incarnation != row.spec.incarnation)
-        {
-            return Err(Error::Stale {
-                what: "task",
-                id: row.spec.id,
-            });
-        }
+        let row = find_incarnation(house, &input.id, input.incarnation.as_deref()).await?;
         let id = row.spec.id.clone();
         let own = row.session == ctx.caller.session;
         if row.end.is_some() {

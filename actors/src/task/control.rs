@@ -156,9 +156,9 @@ impl Control {
     }
 }
 
-/// Waits for a shim's first words. One that says nothing was frozen, by its own command for instance, and is let go on: as long as
+/// Waits for a shim's words. One that says nothing was frozen, by its own command for instance, and is let go on: as long as
 /// the connection or pipe to it stands, its number is its own.
-pub(super) async fn hear_or_wake<T>(
+pub(crate) async fn hear_or_wake<T>(
     shim_pid: u32,
     words: impl Future<Output = T>,
 ) -> std::io::Result<T> {

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::limits::{
     ARG_BYTES_MAX, GRACE_MS_DEFAULT, GRACE_MS_MAX, KEEP_BYTES_DEFAULT, KEEP_BYTES_MAX,
     KEEP_BYTES_MIN, KEEP_BYTES_TAKEN_ON_MIN, KEY_CHARS_MAX, LABEL_CHARS_MAX, OUTPUT_BYTES_MAX,
-    TERMINAL_COLS, TERMINAL_ROWS, TERMINAL_SIZE_DEFAULT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
+    TERMINAL_SIZE_DEFAULT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN,
 };
 
 /// The kind of a completion event unless the launch names another.
@@ -260,15 +260,14 @@ fn streams(input: &RunInput, io: Io) -> Result<Streams> {
 }
 
 fn size(input: &RunInput, io: Io) -> Result<Option<(u16, u16)>> {
-    let Some((cols, rows)) = input.size else {
+    let Some(size) = input.size else {
         return Ok((io == Io::Pty).then_some(TERMINAL_SIZE_DEFAULT));
     };
     if io != Io::Pty {
         return Err(Error::invalid("size", "goes with io pty only"));
     }
-    check::within("size[0]", Some(cols), TERMINAL_COLS)?;
-    check::within("size[1]", Some(rows), TERMINAL_ROWS)?;
-    Ok(Some((cols, rows)))
+    check::terminal_size("size", size)?;
+    Ok(Some(size))
 }
 
 /// Bytes kept of each stream. Who takes the output on as it comes must never be overtaken: what the shim may be ahead of him, and

@@ -44,6 +44,22 @@ pub async fn find(house: &House, id: &str) -> Result<TaskRow> {
         .await?
 }
 
+/// As [`find`], refused where the caller looked up another run of that id.
+pub async fn find_incarnation(
+    house: &House,
+    id: &str,
+    incarnation: Option<&str>,
+) -> Result<TaskRow> {
+    let row = find(house, id).await?;
+    if incarnation.is_some_and(|incarnation| incarnation != row.spec.incarnation) {
+        return Err(Error::Stale {
+            what: "task",
+            id: row.spec.id,
+        });
+    }
+    Ok(row)
+}
+
 /// The record of a row. Looks into the task's folder where the row does not have the end yet: short, but not for a hot path.
 pub fn record(house: &House, row: &TaskRow) -> Record {
     let spec = &row.spec;
