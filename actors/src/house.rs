@@ -71,8 +71,6 @@ pub struct House {
     pub unbegun: Unbegun,
     /// Screens that were asked for.
     pub screens: Screens,
-    /// Rings when an end could not be announced, for want of space say.
-    pub unannounced: Notify,
     /// Access tokens in use.
     pub tokens: TokenBook,
     /// Turns true once, when the node begins to end.
@@ -102,7 +100,6 @@ impl House {
             shim,
             live: LiveTasks::default(),
             unbegun: Unbegun::default(),
-            unannounced: Notify::new(),
             screens: Screens::default(),
             tokens: TokenBook::default(),
             stopping: watch::Sender::new(false),

@@ -9,13 +9,11 @@ use weft_grants::Right;
 use crate::action::{Ctx, Verb};
 use crate::check;
 use crate::error::Result;
-use crate::house::House;
 use crate::inbox;
 use crate::limits::{WAIT_MS_DEFAULT, WAIT_MS_MAX};
 use crate::task::record::Record;
-use crate::task::row::TaskRow;
 use crate::task::view::{OutputEntry, find, record, tails};
-use crate::watch_end::wait_end;
+use crate::watch_end::wait_shown_end;
 
 /// Waits for an end.
 pub(crate) struct Wait;
@@ -53,18 +51,6 @@ pub(crate) fn long_poll_ms(given: Option<u64>) -> Result<u64> {
     Ok(given.unwrap_or(0))
 }
 
-/// Waits until the record of a task shows an end that cannot be announced yet, for want of space say.
-async fn unannounced_end(house: &House, id: &str) -> Result<TaskRow> {
-    loop {
-        let failed = house.unannounced.notified();
-        let row = find(house, id).await?;
-        if !record(house, &row).running {
-            return Ok(row);
-        }
-        failed.await;
-    }
-}
-
 impl Verb for Wait {
     const REF: &'static str = "tasks.wait";
     const SUMMARY: &'static str = "wait until a task has ended, at most five minutes a call";
@@ -77,10 +63,10 @@ impl Verb for Wait {
         let wait = checked_wait("timeoutMs", input.timeout_ms, WAIT_MS_DEFAULT)?;
         let row = find(&ctx.house, &input.id).await?;
         let id = row.spec.id.clone();
-        let (row, timed_out) = tokio::select! {
-            ended = wait_end(&ctx.house, &id) => (ended?, false),
-            overdue = unannounced_end(&ctx.house, &id) => (overdue?, false),
-            () = tokio::time::sleep(wait) => (find(&ctx.house, &id).await?, true),
+        let ended = tokio::time::timeout(wait, wait_shown_end(&ctx.house, &id));
+        let (row, timed_out) = match ended.await {
+            Ok(ended) => (ended?, false),
+            Err(_elapsed) => (find(&ctx.house, &id).await?, true),
         };
         let output = tails(&ctx.house, &row).await?;
         // What is not announced yet is not delivered yet either.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
 use tracing::{debug, error, warn};
 
+use super::announce;
 use super::control::Control;
 use super::launch;
 use super::machine::{Effect, Input, TaskMachine};
@@ -90,7 +91,8 @@ impl TaskActor {
                         Ok(Settled::Announced | Settled::Left | Settled::Gone) => Input::Settled,
                         Err(error) => {
                             warn!(task = %id, %error, "the end could not be announced yet; it is tried again");
-                            house.unannounced.notify_waiters();
+                            // For whoever waits for the end and looks at the record.
+                            house.store.wake(&announce::wake_key(&id));
                             Input::SettleFailed
                         }
                     };

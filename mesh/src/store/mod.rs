@@ -303,6 +303,12 @@ impl Store {
         self.inner.shared.registry.watch_key(key)
     }
 
+    /// Wakes whoever watches `key`, without a commit: to look at something that is not in the store.
+    pub fn wake(&self, key: &str) {
+        let nothing = std::iter::empty();
+        self.inner.shared.registry.wake(nothing, &[key.to_owned()]);
+    }
+
     /// All topics, by name.
     pub async fn topics(&self) -> Result<Vec<TopicInfo>, MeshError> {
         self.read(read::topics).await
