@@ -137,13 +137,19 @@ pub async fn publish(
     request: Option<&str>,
     mut draft: Draft,
 ) -> Result<Appended> {
-    let Some(request) = request.filter(|_| draft.id.is_none()) else {
-        return Ok(house.store.publish(draft).await?);
-    };
-    draft.id = Some(event_id(&caller.request_space(), request)?);
-    match house.store.publish(draft).await {
-        Err(MeshError::IdConflict { .. }) => Err(Error::RequestIdReused(request.to_owned())),
-        appended => Ok(appended?),
+    let request = request.filter(|_| draft.id.is_none());
+    if let Some(request) = request {
+        draft.id = Some(event_id(&caller.request_space(), request)?);
+    }
+    let appended = house.store.publish(draft).await;
+    appended.map_err(|error| refusal(error, request))
+}
+
+/// What a refusal of an event means whose id was made of `request`: whoever took that id is the same request with another body.
+pub fn refusal(error: MeshError, request: Option<&str>) -> Error {
+    match (error, request) {
+        (MeshError::IdConflict { .. }, Some(request)) => Error::RequestIdReused(request.to_owned()),
+        (error, _) => error.into(),
     }
 }
 
@@ -156,13 +162,10 @@ pub async fn publish_batch(
     request: Option<RequestKey>,
     mut drafts: Vec<Draft>,
 ) -> Result<Vec<Appended>> {
-    let Some(request) = request else {
+    // That there are too many the log says in its own words.
+    let Some(request) = request.filter(|_| drafts.len() <= BATCH_EVENTS_MAX) else {
         return Ok(house.store.publish_batch(drafts).await?);
     };
-    if drafts.len() > BATCH_EVENTS_MAX {
-        // The log says so in its own words.
-        return Ok(house.store.publish_batch(drafts).await?);
-    }
     // Ids of their own for all, by which a repeat finds its events, or what is left of them.
     for draft in &mut drafts {
         draft.id.get_or_insert_with(EventId::make);

@@ -88,4 +88,30 @@ fn a_post_that_is_repeated_by_its_key_spends_once() {
         [1, 1, 0]
     );
     assert_eq!(stage.events(&["t"]).len(), 2);
+    let changed = poster.with("idempotency-key", "a");
+    let changed = changed.post("/v1/topics/t/events", &json!({"text": "y"}));
+    assert_eq!(changed.slug(), "request-id-reused", "{}", changed.text);
+}
+
+#[test]
+fn a_request_that_tells_a_resident_something_else_is_refused() {
+    let stage = Stage::new();
+    let _node = stage.node(&[]);
+    let client = stage.client();
+    let handler = json!({"exec": {"argv": ["true"]}});
+    for name in ["one", "two"] {
+        let input = json!({"name": name, "topics": ["never"], "handler": handler});
+        client.call("residents.create", input).ok("a resident");
+    }
+    let tell = |name: &str, text: &str| {
+        client.call(
+            "residents.tell",
+            json!({"name": name, "text": text, "requestId": "r"}),
+        )
+    };
+    let first = tell("one", "x").ok("a message");
+    assert_eq!(tell("one", "x").ok("the same"), first);
+    for other in [tell("one", "y"), tell("two", "x")] {
+        assert_eq!(other.slug(), "request-id-reused", "{}", other.text);
+    }
 }

@@ -150,14 +150,17 @@ async fn post(ask: &Ask, claims: GrantClaims, body: Post) -> Answer {
         return to_answer(&weft_actors::completion::post(&ask.door.house, &claims).await?);
     }
     let (grant_id, from) = (claims.jti.clone(), format!("grant:{}", claims.jti));
-    let request = request
-        .map(|request| requests::event_id(&from, &request))
+    let request = request.filter(|_| body.id.is_none());
+    let made = request
+        .as_deref()
+        .map(|request| requests::event_id(&from, request))
         .transpose()?;
     let mut draft = body.into_draft(topic, kind, from)?.external();
     // A repeat is the same event and spends nothing.
-    draft.id = draft.id.or(request);
+    draft.id = draft.id.or(made);
     draft.grant_id = Some(grant_id.clone());
-    let posted = ask.door.house.store.post(claims, draft).await?;
+    let posted = ask.door.house.store.post(claims, draft).await;
+    let posted = posted.map_err(|error| requests::refusal(error, request.as_deref()))?;
     let event = posted.appended.event;
     to_answer(&Posted {
         ok: true,

@@ -465,14 +465,15 @@ impl Verb for Tell {
                 draft.text = input.text;
                 draft.origin = caller.origin();
                 draft.untrusted = caller.untrusted();
-                draft.id = input
-                    .request_id
-                    .map(|id| requests::event_id(&caller.request_space(), &id))
+                let request = input.request_id.as_deref();
+                draft.id = request
+                    .map(|id| requests::event_id(&caller.request_space(), id))
                     .transpose()?;
                 if let Some(data) = &input.data {
                     draft = draft.with_data(data);
                 }
-                Ok(tx.append(&draft)?)
+                let appended = tx.append(&draft);
+                appended.map_err(|error| requests::refusal(error, request))
             })
             .await?;
         Ok(TellOutput {

@@ -32,6 +32,8 @@ impl Unbegun {
 }
 
 /// Keeps a task that never began for a repeat of its request, if it was asked for with one. To be called before a door opens.
+///
+/// What is left of its folder goes at once: a shim that comes late finds itself in a folder that is no more, and starts nothing.
 pub async fn keep(house: &Arc<House>, row: &TaskRow) -> Result<bool> {
     let id = row.spec.id.clone();
     let is_asked_for = {
@@ -41,6 +43,11 @@ pub async fn keep(house: &Arc<House>, row: &TaskRow) -> Result<bool> {
     if !is_asked_for {
         return Ok(false);
     }
+    let path = house.home.task(&id);
+    blocking(move || {
+        Folder::delete(&path).map_err(|error| Error::io("removing a task's folder", error))
+    })
+    .await?;
     house.unbegun.ids().insert(id.clone());
     let (house, session) = (house.clone(), row.session.clone());
     tokio::spawn(async move {
@@ -55,15 +62,12 @@ pub async fn keep(house: &Arc<House>, row: &TaskRow) -> Result<bool> {
     Ok(true)
 }
 
-/// The row of the task that this request was to start, if it never began, for this caller to start. What is left of its folder
-/// goes first: a shim that comes late finds itself in a folder that is no more, and starts nothing.
+/// The row of the task that this request was to start, if it never began: for this caller to start, without waiting for anything
+/// before it asks for the start, or with [`leave`].
 pub async fn take_over(house: &House, request: Option<&RequestKey>) -> Result<Option<TaskRow>> {
-    let Some(request) = request else {
+    let Some(request) = request.filter(|_| !house.unbegun.ids().is_empty()) else {
         return Ok(None);
     };
-    if house.unbegun.ids().is_empty() {
-        return Ok(None);
-    }
     let request = request.clone();
     let row = house
         .look(move |sql| match request.made::<String>(sql)? {
@@ -71,18 +75,7 @@ pub async fn take_over(house: &House, request: Option<&RequestKey>) -> Result<Op
             None => Ok(None),
         })
         .await?;
-    let Some(row) = row.filter(|row| house.unbegun.take(&row.spec.id)) else {
-        return Ok(None);
-    };
-    let path = house.home.task(&row.spec.id);
-    let cleared = blocking(move || {
-        Folder::delete(&path).map_err(|error| Error::io("removing a task's folder", error))
-    });
-    if let Err(error) = cleared.await {
-        leave(house, row)?;
-        return Err(error);
-    }
-    Ok(Some(row))
+    Ok(row.filter(|row| house.unbegun.take(&row.spec.id)))
 }
 
 /// Gives back what was taken over and cannot be started: its actor tells its end.
