@@ -115,11 +115,7 @@ fn a_lost_task_is_announced_without_a_code() {
     processes::kill(shim(&client, &id).unwrap());
     let data = json!({"taskId": id, "exitCode": null, "state": "lost", "signal": null, "reason": "shim-gone"});
     assert_completion(&client, TOPIC, &id, "task.completed", &data);
-    let task = record(&client, &id);
-    assert_eq!(task["state"], "lost");
-    // An orphan of another test, which nothing tells from one of this task, makes it unknown.
-    let told = task["descendants"].as_str().unwrap();
-    assert!(matches!(told, "ended" | "unknown"), "{told}");
+    assert_eq!(record(&client, &id)["state"], "lost");
     assert!(processes::running("sleep 97.31").is_empty());
     assert_eq!(inbox(&client, "cli").len(), 1);
     assert_eq!(
@@ -127,6 +123,21 @@ fn a_lost_task_is_announced_without_a_code() {
         125,
         "weft wait on a lost task"
     );
+}
+
+#[test]
+fn a_lost_task_that_left_nothing_is_said_to_have_ended() {
+    let stage = Stage::new();
+    let _node = stage.node(&[]);
+    let client = stage.client();
+    // An orphan of another test, which nothing tells from one of this task, would make it unknown: not each time.
+    eventually("nothing else was left behind meanwhile", || {
+        let id = durable(&client, "sleep 97.33", TOPIC);
+        processes::kill(shim(&client, &id).unwrap());
+        let task = weft_tests::tasks::unread_end(&client, &id);
+        assert_eq!(task["state"], "lost");
+        (task["descendants"] == "ended").then_some(())
+    });
 }
 
 #[test]

@@ -44,14 +44,19 @@ pub fn kill_lost_task(task_id: &str, started: &Started) -> io::Result<Descendant
     if namespace != started.pid_ns {
         return Ok(Descendants::Unknown);
     }
+    let ended = end_proved(task_id, started, namespace);
+    if ended == Descendants::Ended && may_have_left_orphans(started) {
+        return Ok(Descendants::Unknown);
+    }
+    Ok(ended)
+}
+
+/// Ends what can be proved to be the task's.
+fn end_proved(task_id: &str, started: &Started, namespace: u64) -> Descendants {
     for _ in 0..LOST_ROUNDS_MAX {
         let remains = find(task_id, started, namespace);
         if remains.is_empty() {
-            return Ok(if may_have_left_orphans(started) {
-                Descendants::Unknown
-            } else {
-                Descendants::Ended
-            });
+            return Descendants::Ended;
         }
         // All are signalled before one is waited for: a parent that lives might start more.
         let sent: Vec<_> = remains
@@ -59,20 +64,14 @@ pub fn kill_lost_task(task_id: &str, started: &Started) -> io::Result<Descendant
             .map(|pidfd| proc::signal_process(pidfd, Signal::KILL))
             .collect();
         if sent.iter().any(Result::is_err) || !remains.iter().all(wait_for_end) {
-            return Ok(Descendants::Unknown);
+            return Descendants::Unknown;
         }
     }
-    Ok(Descendants::Unknown)
+    Descendants::Unknown
 }
 
 fn find(task_id: &str, started: &Started, namespace: u64) -> Vec<OwnedFd> {
-    let entry = format!("WEFT_TASK_ID={task_id}");
-    let is_task_s = |pid: u32| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|it| it == entry.as_bytes())
-    };
+    let is_task_s = |pid: u32| task_of(pid).is_some_and(|task| task == task_id.as_bytes());
     let mut remains = Vec::new();
     for pid in proc::all_pids() {
         let Some(stat) = proc::stat_of(pid) else {
@@ -110,7 +109,7 @@ fn may_have_left_orphans(started: &Started) -> bool {
             && stat.birth >= started.birth
             && (stat.parent == 1 || is_service_manager(stat.parent))
             && user_of(pid) == own_user
-            && !is_some_task_s(pid)
+            && task_of(pid).is_none()
             && !proc::is_weft(pid)
     })
 }
@@ -119,12 +118,11 @@ fn is_service_manager(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "systemd")
 }
 
-fn is_some_task_s(pid: u32) -> bool {
-    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
-        environment
-            .split(|byte| *byte == 0)
-            .any(|it| it.starts_with(b"WEFT_TASK_ID="))
-    })
+/// The task that a process's environment names.
+fn task_of(pid: u32) -> Option<Vec<u8>> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut entries = environment.split(|byte| *byte == 0);
+    entries.find_map(|entry| entry.strip_prefix(b"WEFT_TASK_ID=").map(<[u8]>::to_vec))
 }
 
 fn user_of(pid: u32) -> Option<u32> {
@@ -185,8 +183,11 @@ mod tests {
     fn main_and_what_carries_the_id_end_and_a_stranger_lives() {
         let id = format!("t-lost-{}", std::process::id());
         let (mut main, mut other, mut stranger) = (sleeper(&id), sleeper(&id), sleeper("t-else"));
-        // Whether something else lives that may be its depends on what else runs on the machine.
-        kill_lost_task(&id, &started(&main)).unwrap();
+        let started = started(&main);
+        assert_eq!(
+            end_proved(&id, &started, started.pid_ns),
+            Descendants::Ended
+        );
         assert!(!main.wait().unwrap().success());
         assert!(!other.wait().unwrap().success());
         assert!(stranger.try_wait().unwrap().is_none());
@@ -199,7 +200,10 @@ mod tests {
         let mut stranger = sleeper("t-else");
         let mut record = started(&stranger);
         record.birth -= 1;
-        kill_lost_task("t-recycled", &record).unwrap();
+        assert_eq!(
+            end_proved("t-recycled", &record, record.pid_ns),
+            Descendants::Ended
+        );
         assert!(stranger.try_wait().unwrap().is_none());
         stranger.kill().unwrap();
         stranger.wait().unwrap();
