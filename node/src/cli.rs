@@ -1,6 +1,7 @@
 //! The command line: its verbs, the variable of every option, and what happens to the result.
 
 mod attach;
+mod each;
 mod home;
 mod inbox;
 mod input;

@@ -86,6 +86,17 @@ fn title(slug: &str) -> String {
     })
 }
 
+/// A field as a JSON pointer: of `env.NAME` and `size[1]` the inner ones.
+fn pointer(field: &str) -> String {
+    let field = field.replace('~', "~0").replace('/', "~1");
+    if let Some((list, rest)) = field.split_once('[')
+        && let Some(index) = rest.strip_suffix(']')
+    {
+        return format!("/{list}/{index}");
+    }
+    format!("/{}", field.replacen('.', "/", 1))
+}
+
 /// What a program needs beside the name of the reason.
 fn add_extras(error: &Error, document: &mut Map<String, Value>) {
     let mut add = |name: &str, value: Value| {
@@ -93,9 +104,7 @@ fn add_extras(error: &Error, document: &mut Map<String, Value>) {
     };
     match error {
         Error::Invalid { field, reason } => {
-            // A field of a field is called `env.NAME`.
-            let pointer =
-                format!("/{}", field.replace('~', "~0").replace('/', "~1")).replacen('.', "/", 1);
+            let pointer = pointer(field);
             add("field", without_tokens(field).into());
             add(
                 "errors",
@@ -196,6 +205,19 @@ mod tests {
         assert_eq!(document["type"], format!("urn:weft:problem:{slug}"));
         assert_eq!(document["status"], status);
         document
+    }
+
+    #[test]
+    fn fields_within_fields_have_pointers() {
+        for (field, expected) in [
+            ("label", "/label"),
+            ("env.A=B", "/env/A=B"),
+            ("env.A.B", "/env/A.B"),
+            ("size[1]", "/size/1"),
+            ("a/b~c", "/a~1b~0c"),
+        ] {
+            assert_eq!(pointer(field), expected);
+        }
     }
 
     #[test]

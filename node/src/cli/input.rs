@@ -7,8 +7,9 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use weft_actors::limits::{INPUT_WRITE_BYTES_MAX, WAIT_MS_MAX};
 
+use super::each::Change;
 use super::given;
-use crate::app::{App, block_on, print_json, refuse, say};
+use crate::app::{App, block_on, say};
 use crate::client::Client;
 use crate::exit::{self, Failure};
 use crate::render::{list, plain};
@@ -127,38 +128,30 @@ pub(super) struct Kill {
 
 impl Kill {
     pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
-        let mut client = app.client()?;
-        block_on(async {
-            let mut code = exit::DONE;
-            for id in &self.ids {
-                let input = json!({"id": id, "signal": self.signal});
-                match client.change("tasks.signal", input).await {
-                    Ok(answer) => code = code.max(signalled(app, &answer)?),
-                    // With several ids, one that is refused does not keep the signal from the others.
-                    Err(failure) if self.ids.len() > 1 => {
-                        refuse(&failure, "weft kill", Some(id), app.globals.json);
-                        code = code.max(failure.code());
-                    }
-                    Err(failure) => return Err(failure),
-                }
-            }
-            Ok(code)
-        })
+        let signal = Change {
+            called: "weft kill",
+            reference: "tasks.signal",
+            part: |answer| answer,
+            show: |_| String::new(),
+            code: reach,
+        };
+        signal.perform(
+            app,
+            &self.ids,
+            |id| json!({"id": id, "signal": self.signal}),
+        )
     }
 }
 
-/// Shows who was not reached.
-fn signalled(app: &App, answer: &Value) -> Result<u8, Failure> {
-    if app.globals.json {
-        print_json(answer)?;
-    }
+/// Names who was not reached, which is a refusal.
+fn reach(answer: &Value) -> u8 {
     let denied: Vec<String> = list(answer, "denied").iter().map(plain).collect();
     if denied.is_empty() {
-        return Ok(exit::DONE);
+        return exit::DONE;
     }
     say(&format!(
         "these processes of it may not be signalled: {}",
         denied.join(" ")
     ));
-    Ok(exit::REFUSED)
+    exit::REFUSED
 }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use weft_actors::limits::GRACE_MS_MAX;
 
+use super::each::Change;
 use super::{given, some_list};
-use crate::app::{App, block_on, print_json, refuse, say};
+use crate::app::{App, block_on, print_json, say};
 use crate::duration::{self, human, parse_ms};
 use crate::exit::{self, Failure};
 use crate::limits::WAIT_MS_MAX;
@@ -157,37 +158,18 @@ pub(super) struct Stop {
 
 impl Stop {
     pub(super) fn perform(self, app: &App) -> Result<u8, Failure> {
-        let mut client = app.client()?;
-        block_on(async {
-            let mut code = exit::DONE;
-            let mut answers = Vec::new();
-            for id in &self.ids {
-                let input = given([
-                    ("id", Some(id.as_str().into())),
-                    ("graceMs", self.grace.map(Into::into)),
-                ]);
-                match client.change("tasks.stop", input).await {
-                    // One document for all, and lines as they come.
-                    Ok(mut answer) if app.globals.json && self.ids.len() > 1 => {
-                        code = code.max(survival(&answer));
-                        answers.push(answer["task"].take());
-                    }
-                    Ok(answer) => {
-                        app.answer(&answer, ended_line)?;
-                        code = code.max(survival(&answer));
-                    }
-                    // With several ids, one that is refused does not keep the others alive.
-                    Err(failure) if self.ids.len() > 1 => {
-                        refuse(&failure, "weft stop", Some(id), app.globals.json);
-                        code = code.max(failure.code());
-                    }
-                    Err(failure) => return Err(failure),
-                }
-            }
-            if app.globals.json && self.ids.len() > 1 {
-                print_json(&json!({"tasks": answers}))?;
-            }
-            Ok(code)
+        let stop = Change {
+            called: "weft stop",
+            reference: "tasks.stop",
+            part: |mut answer| answer["task"].take(),
+            show: ended_line,
+            code: survival,
+        };
+        stop.perform(app, &self.ids, |id| {
+            given([
+                ("id", Some(id.into())),
+                ("graceMs", self.grace.map(Into::into)),
+            ])
         })
     }
 }

@@ -115,7 +115,7 @@ fn code_of(receipt: &Receipt) -> u8 {
 
 /// The signals that matter to a terminal.
 struct Signals {
-    ends: [(u8, Signal); 3],
+    ends: [(u8, Signal); 4],
     resized: Signal,
     stopped: Signal,
 }
@@ -129,6 +129,7 @@ impl Signals {
                 end(SignalKind::hangup())?,
                 end(SignalKind::interrupt())?,
                 end(SignalKind::terminate())?,
+                end(SignalKind::quit())?,
             ],
             resized: signal(SignalKind::window_change())?,
             stopped: signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?,
@@ -136,12 +137,13 @@ impl Signals {
     }
 
     /// The next signal that means the end of this process.
-    async fn end(ends: &mut [(u8, Signal); 3]) -> u8 {
-        let [(one, a), (two, b), (three, c)] = ends;
+    async fn end(ends: &mut [(u8, Signal); 4]) -> u8 {
+        let [(one, a), (two, b), (three, c), (four, d)] = ends;
         tokio::select! {
             _ = a.recv() => *one,
             _ = b.recv() => *two,
             _ = c.recv() => *three,
+            _ = d.recv() => *four,
         }
     }
 }

@@ -407,3 +407,27 @@ fn a_reader_that_goes_away_is_no_error_to_talk_about() {
         ("y\n", "")
     );
 }
+
+#[test]
+fn a_change_of_several_tasks_is_one_document() {
+    let stage = Stage::new();
+    let start = || {
+        let out = stage.run(["run", "--durable", "--", "sleep", "1000"]);
+        out.expect_code(0).stdout.trim().to_owned()
+    };
+    let (one, two) = (start(), start());
+    for verb in [&["kill", "-s", "WINCH"][..], &["stop"]] {
+        let ids = [one.as_str(), "t-none", &two];
+        let out = stage.run(["--json"].iter().chain(verb).chain(&ids));
+        assert_eq!(out.code, 1, "one of them is refused: {out:?}");
+        let tasks = out.json()["tasks"].clone();
+        let told: Vec<&str> = tasks
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|task| task["id"].as_str().unwrap())
+            .collect();
+        assert_eq!(told, [&one, &two], "{verb:?}");
+        assert!(out.stderr.contains("t-none"), "{out:?}");
+    }
+}

@@ -107,7 +107,12 @@ fn several_see_the_same_and_a_reader_changes_nothing() {
 
 #[test]
 fn the_terminal_is_as_it_was_whatever_ends_the_attachment() {
-    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
+    for (signal, code) in [
+        (Signal::TERM, 143),
+        (Signal::HUP, 129),
+        (Signal::INT, 130),
+        (Signal::QUIT, 131),
+    ] {
         let stage = Stage::new();
         let client = stage.client();
         let id = on_terminal(
