@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::FileType;
 use serde_json::Value;
@@ -162,6 +163,19 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     // A thread of ours may be stuck in a write that nobody reads; the process ends all the same.
     runtime.shutdown_background();
     result
+}
+
+/// Does on another thread what may block. Where the system gives no thread tokio panics: so one is asked for before the first.
+pub(crate) async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<T> {
+    static GIVES_THREADS: AtomicBool = AtomicBool::new(false);
+    if !GIVES_THREADS.swap(true, Ordering::Relaxed) {
+        let _ = std::thread::Builder::new().spawn(|| {})?.join();
+    }
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(std::io::Error::other)
 }
 
 /// One JSON document, on one line.

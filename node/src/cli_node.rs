@@ -41,6 +41,7 @@ pub(crate) struct Options {
 
 /// Runs the node of the home to its end.
 pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
+    end_on_panic();
     let home = app.home()?;
     let settings = config::read(&home.config())?;
     if options.detached {
@@ -69,6 +70,7 @@ pub(crate) fn run(app: &App, options: Options) -> Result<u8, Failure> {
         settings,
         state_dir: app.globals.state_dir.clone(),
         ready: Box::new(move |status| {
+            drop(std::panic::take_hook());
             drop(starting);
             if detached {
                 let_go(&status);
@@ -145,18 +147,20 @@ fn run_to_end(serve: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure
     })
 }
 
-fn runtime() -> Result<actix::SystemRunner, Failure> {
-    // Where the system gives the runtime its first thread and not the next, tokio panics, and on its way out waits for the first for
-    // ever, with the home's lock in hand.
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        usual(panic);
+/// Ends this process at a panic, until the node has opened its doors. Where the system gives the runtime its first thread and not the
+/// next, tokio panics, and on its way out waits for the first for ever, with the home's lock in hand.
+fn end_on_panic() {
+    std::panic::set_hook(Box::new(|panic| {
+        let words = panic.payload_as_str().unwrap_or("it failed inside");
+        say(&format!("the node cannot start: {words}"));
         std::process::exit(exit::WEFT_FAILED.into());
     }));
+}
+
+fn runtime() -> Result<actix::SystemRunner, Failure> {
     let workers = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
-    drop(std::panic::take_hook());
     let workers = workers.map_err(|error| Failure::io("the runtime", error))?;
     Ok(actix::System::with_tokio_rt(|| workers))
 }

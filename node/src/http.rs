@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
+use crate::app::on_thread;
 use crate::exit::{Failure, Problem};
 use crate::limits::{ANSWER_BYTES_MAX, SOCKET_PATH_BYTES_MAX};
 
@@ -134,7 +135,7 @@ pub(crate) async fn gone(pid: Pid, bound: Duration) {
     };
     // The kernel's wait, on a thread of its own. How it ends does not matter: the caller goes on in any case.
     let wait = move || poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&bound));
-    let _ = tokio::task::spawn_blocking(wait).await;
+    let _ = on_thread(wait).await;
 }
 
 /// The whole body of a good answer; a refusal becomes [`Failure::Refused`].

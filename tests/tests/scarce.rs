@@ -55,6 +55,7 @@ fn a_node_that_gets_no_threads_ends_and_leaves_the_home_free() {
         let errors = String::from_utf8_lossy(&scarce.stderr);
         assert!(matches!(code, Some(0 | 125)), "{nproc}: {scarce:?}");
         assert!(code == Some(0) || !errors.is_empty(), "{nproc}: {scarce:?}");
+        assert!(!errors.contains("panicked"), "{nproc}: {errors}");
         let plenty = run(dir, user, "1000");
         // A node that came up with what there was is the home's node, and says what it lacks.
         let lacks = String::from_utf8_lossy(&plenty.stderr).contains("starting ");

@@ -9,6 +9,7 @@ use weft_actors::task::folder::Folder;
 use weft_actors::task::output;
 use weft_actors::task::wire::StreamName;
 
+use crate::app::on_thread;
 use crate::exit::Failure;
 use crate::limits::COPY_BYTES;
 
@@ -74,8 +75,9 @@ impl Copier {
 
     /// Copies all there is now. On a thread of its own: a reader that stalls must not keep a Ctrl-C from the task.
     pub(super) async fn copy(mut self) -> Result<Self, Failure> {
-        let copied = tokio::task::spawn_blocking(move || self.copy_all().map(|()| self)).await;
-        copied.map_err(|error| Failure::io("copying output", io::Error::other(error)))?
+        on_thread(move || self.copy_all().map(|()| self))
+            .await
+            .map_err(|error| Failure::io("copying output", error))?
     }
 
     fn copy_all(&mut self) -> Result<(), Failure> {

@@ -20,7 +20,7 @@ use super::picture::Picture;
 use super::raw::{Raw, undo};
 use super::size::Size;
 use super::typing::{self, Typing};
-use crate::app::say;
+use crate::app::{on_thread, say};
 use crate::exit::{self, Failure};
 use crate::limits::{ACTIVE_AGAIN_MS, LEAVE_MS, TYPED_PARTS_MAX};
 
@@ -58,9 +58,8 @@ pub(crate) async fn attach(folder: &Path, id: &str, options: Options) -> Result<
     // Before the terminal is changed: these no longer end this process as it is.
     let signals = Signals::listen().map_err(|error| Failure::io("listening for signals", error))?;
     let about = Arc::clone(&open);
-    let picture = tokio::task::spawn_blocking(move || Picture::open(about)).await;
-    let picture = picture
-        .map_err(std::io::Error::other)
+    let picture = on_thread(move || Picture::open(about))
+        .await
         .and_then(|opened| opened)
         .map_err(|error| Failure::io(format!("task {id}"), error))?;
     let left = Attached::enter(control, signals, options)?
@@ -276,7 +275,7 @@ async fn pass_on(control: Control, mut parts: mpsc::Receiver<Vec<u8>>) {
 
 /// Sends something to our terminal beside the picture, unless it takes nothing.
 async fn send(text: String) {
-    let sent = tokio::task::spawn_blocking(move || crate::app::print(&text));
+    let sent = on_thread(move || crate::app::print(&text));
     let _ = timeout(Duration::from_millis(LEAVE_MS), sent).await;
 }
 

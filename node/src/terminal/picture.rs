@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use weft_actors::task::folder::Folder;
 use weft_actors::task::screen::Screen;
 
+use crate::app::on_thread;
 use crate::exit::Failure;
 use crate::limits::{BEHIND_BYTES_MAX, REDRAW_MS};
 
@@ -65,8 +66,9 @@ impl Picture {
         mut self,
         work: impl FnOnce(&mut Self) -> Result<(), Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
-        let done = tokio::task::spawn_blocking(move || work(&mut self).map(|()| self)).await;
-        done.map_err(|error| Failure::io("showing the terminal", io::Error::other(error)))?
+        on_thread(move || work(&mut self).map(|()| self))
+            .await
+            .map_err(|error| Failure::io("showing the terminal", error))?
     }
 
     fn follow_now(&mut self, known: u64) -> Result<(), Failure> {
